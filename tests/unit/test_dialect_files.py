@@ -76,12 +76,12 @@ def test_layouts_say_the_layers_of_each_stage(tmp_path: Path) -> None:
 
 def test_shell_words() -> None:
     read = read_shell("x=3\npython t.py --a=$x --b ${y:-7} --flag --list 1 2 3 --c $(( (x+1)*2 )) # --no\n")
-    assert read == {"a": 3, "b": 7, "flag": True, "list": [1, 2, 3], "c": 8}
+    assert read == {"()": "t.py", "a": 3, "b": 7, "flag": True, "list": [1, 2, 3], "c": 8}
 
 
 def test_shell_sums_in_variables() -> None:
     text = "N=4\nG=8\nW=$((N*G))\nH=$(hostname)\nM=$((W / 2))\npython t.py --a $W --b $M --c $H\n"
-    assert read_shell(text) == {"a": 32, "b": 16, "c": "$(hostname)"}
+    assert read_shell(text) == {"()": "t.py", "a": 32, "b": 16, "c": "$(hostname)"}
 
 
 def test_a_script_whose_variables_never_end() -> None:

@@ -37,7 +37,9 @@ def today(file: str, cluster: str | None, batch: int | None) -> Today:
         f", sequences of {recipe.sequence}" if recipe.sequence else "",
         f", {recipe.model}" if recipe.model else "",
     ]
-    return Today(found, recipe, ("".join([said, *about]), *found.notes))
+    started = found.started
+    other = f"{file} starts {started} ranks; --on has {ranks}, which are taken"
+    return Today(found, recipe, ("".join([said, *about]), *([other] if 0 < started != ranks > 0 else []), *found.notes))
 
 
 def filled(words: dict[str, Any], file: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from foretell.dialects._dialect import Dialect, Unsaid, WrittenConfig, notes, read, write
+from foretell.dialects._dialect import Dialect, Unsaid, WrittenConfig, notes, ranks_started, read, write
 from foretell.dialects._formats import JSON, TOML, YAML
 from foretell.dialects._model import shape_of
 from foretell.dialects._python import CALLED
@@ -94,6 +94,11 @@ class Configuration(NamedTuple):
         return read(self.dialect, self.document, beside, self.file)
 
     @property
+    def started(self) -> int:
+        """The ranks that it starts itself; 0: it does not say."""
+        return ranks_started(self.dialect, self.document, self.file)
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """What a person should know about how it was read."""
         return notes(self.dialect, self.document, self.file)
@@ -143,7 +148,7 @@ def _readers(path: Path, text: str, function: str) -> list[tuple[str, Callable[[
     if path.suffix == ".py":
         return [("Python", functools.partial(read_python, function=function))]
     options = {key for one in map(dialect, names()) if one.format is SHELL for key in one.keys}
-    script = dataclasses.replace(SHELL, read=functools.partial(read_script, known=options))
+    script = dataclasses.replace(SHELL, read=functools.partial(read_script, known=options, folder=path.parent))
     known = {one.name: one for one in (TOML, JSON, YAML, script)}
     by_name = [one for one in known.values() if path.suffix.lower() in one.suffixes]
     guessed = [JSON] if text.lstrip().startswith("{") else [script, TOML, YAML]

@@ -13,6 +13,7 @@ from typing import Any, Final, cast
 import msgspec
 
 from foretell.dialects._formats import FileFormat
+from foretell.dialects._options import refuse, unknown_keys
 from foretell.dialects._python import CALLED, GIVEN
 from foretell.dialects._recipe import HINTS, Recipe, put_together
 from foretell.dialects._shell import SHELL
@@ -68,6 +69,8 @@ class Dialect:
     assumed: tuple[str, ...] = ()  # keys whose absence leaves a figure to somebody else, and is told
     variables: Callable[[Recipe], Mapping[str, str]] = _nothing  # of the environment, that the trainer wants
     launcher: str = "torchrun"
+    free: tuple[str, ...] = ()  # keys, or patterns of them, that change no cost
+    refused: Mapping[str, str] = field(default_factory=dict[str, str])  # keys of runs that no plan describes, and why
     own: str = ""  # the program that starts the ranks of a node itself; empty: the launcher does
 
     @property
@@ -121,17 +124,25 @@ def _short(text: str) -> str:
 def notes(dialect: Dialect, document: Document, where: str) -> tuple[str, ...]:
     """What a person should know about how a document was read."""
     found: tuple[str, ...] = _figures(dialect, document, where)[NOTES]
-    return found
+    told = document.notes if isinstance(document, Source) else ()
+    others = {key: value for key, value in document.items() if not launching(key)}
+    return (*told, *found, *(unknown_keys(others, dialect.keys, dialect.free) if dialect.free else ()))
+
+
+def ranks_started(dialect: Dialect, document: Document, where: str) -> int:
+    """The ranks that a file's own launcher starts; 0: it does not say."""
+    found = _figures(dialect, document, where).get("ranks")
+    return found if isinstance(found, int) else 0
 
 
 def _figures(dialect: Dialect, document: Document, where: str) -> Figures:
+    refuse(document, dialect.refused, where)
     for key in dialect.keys:
         value = document.get(key)
         if isinstance(value, str) and value.startswith(VARIABLE) and key not in dialect.open:
             name = value.strip("${}[]@*")
-            raise BadInput(
-                f"{key} is {value}, which only a running shell knows", where=where, fix=f"{name}=8 foretell ..."
-            )
+            fix = f"{name}=8 foretell ..." if name.isidentifier() else "the number in its place"
+            raise BadInput(f"{key} is {value}, which only a running shell knows", where=where, fix=fix)
         _known(dialect, document, key, where)
     try:
         return figures_of(dialect, document)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from foretell.dialects._recipe import Recipe
 from foretell.dialects._table import NOTES, Correspondence, Document, Figures, Formula, KeyChoice, Same
@@ -138,11 +138,12 @@ STRATEGIES: Final = {"zero1": "optim", "zero2": "optim_grads", "zero3": "optim_g
 
 
 def _storage(at: Place, absent: Any) -> Formula:
-    optimizer, fsdp, strategy, groups = (
+    optimizer, fsdp, strategy, groups, stage = (
         at("use_distributed_optimizer"),
         at("use_megatron_fsdp"),
         at("data_parallel_sharding_strategy"),
         at("num_distributed_optimizer_instances"),
+        at("zero_stage"),  # of Megatron-DeepSpeed
     )
 
     def write(recipe: Recipe) -> Document:
@@ -158,6 +159,8 @@ def _storage(at: Place, absent: Any) -> Formula:
     def read(document: Document) -> Figures:
         replicas = int(document.get(groups) or 1)
         figures: Figures = {"replicas": replicas}
+        if document.get(stage):
+            return figures | {"storage": f"zero{document[stage]}"}
         if document.get(fsdp):
             said = document.get(strategy) or "optim_grads_params"
             words = {name: word for word, name in STRATEGIES.items()} | {"no_shard": "replicated"}
@@ -166,15 +169,34 @@ def _storage(at: Place, absent: Any) -> Formula:
             return figures | {"storage": words[said]}
         return figures | {"storage": "zero1" if document.get(optimizer) else "replicated"}
 
-    return Formula((optimizer, fsdp, strategy, groups), write, read)
+    return Formula((optimizer, fsdp, strategy, groups, stage), write, read)
 
 
 # --- recomputation ------------------------------------------------------------------------------
+
+CHEAP: Final = ("layernorm", "mla_up_proj", "moe_act", "shared_experts")
+"""Modules whose recomputation costs little time: they are told, and not priced."""
+
+
+def _selected(modules: Any) -> Figures:
+    """Selective recomputation: that of attention is a word of plans, that of other modules is not."""
+    given = cast("list[Any]", modules) if isinstance(modules, list) else [modules] if modules else ["core_attn"]
+    chosen = [str(one) for one in given]
+    others = [one for one in chosen if one != "core_attn"]
+    dear = [one for one in others if one not in CHEAP]
+    if dear:
+        what = f"recompute_modules {', '.join(dear)}: no plan can express it"
+        raise BadInput(what, fix="core_attn, or recompute_granularity full")
+    note = f"recompute_modules {', '.join(others)}: no plan can express it; not priced, so memory is overestimated"
+    return {"recompute": "attention" if "core_attn" in chosen else "none"} | ({NOTES: (note,)} if others else {})
 
 
 def _recompute(at: Place) -> Formula:
     granularity, method, layers = at("recompute_granularity"), at("recompute_method"), at("recompute_num_layers")
     short, modules = at("recompute_activations"), at("recompute_modules")
+    older = tuple(
+        map(at, ("activations_checkpoint_method", "checkpoint_activations", "activations_checkpoint_granularity"))
+    )
 
     def write(recipe: Recipe) -> Document:
         if recipe.recompute == "attention":
@@ -187,16 +209,13 @@ def _recompute(at: Place) -> Formula:
     def read(document: Document) -> Figures:
         said = document.get(granularity) or ("selective" if document.get(short) else None)
         if said is None:
-            return {"recompute": "none"}
+            return {"recompute": "block" if any(document.get(key) for key in older) else "none"}
         if said == "selective":
-            chosen = document.get(modules)
-            if chosen and chosen not in ("core_attn", ["core_attn"]):
-                raise BadInput(f"recompute_modules {chosen}: no plan has a word for it", fix="core_attn")
-            return {"recompute": "attention"}
+            return _selected(document.get(modules))
         count = int(document.get(layers) or 1)
         if document.get(method) == "block":
             note = f"{method} block recomputes the first {count} layers of a stage; taken as all of them"
             return {"recompute": "block", NOTES: (note,)}
         return {"recompute": "block" if count == 1 else f"every{count}"}
 
-    return Formula((granularity, method, layers, short, modules), write, read)
+    return Formula((granularity, method, layers, short, modules, *older), write, read)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
@@ -34,6 +35,32 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     theta: float = 10000.0
     experts: int = 0
     top_k: int = 0
+    shared_ffn: int = 0  # of an expert for every token
+    qk_norm: bool = False
+    qkv_bias: bool = False
+    positions: str = "learned"  # these three are said of the GPT family alone
+    activation: str = "gelu_tanh"
+    bias: bool = True
+
+
+DEEPSEEK: Final = {
+    "num_layers": "layers",
+    "hidden_size": "hidden",
+    "num_attention_heads": "heads",
+    "vocab_size": "vocab",
+    "kv_lora_rank": "kv_rank",
+    "qk_head_dim": "head_dim",
+    "qk_pos_emb_head_dim": "rotary_dim",
+    "v_head_dim": "value_dim",
+    "ffn_hidden_size": "ffn",
+    "num_experts": "experts",
+    "moe_router_topk": "top_k",
+    "moe_ffn_hidden_size": "expert_ffn",
+    "moe_router_topk_scaling_factor": "routing_scale",
+    "moe_router_num_groups": "groups",
+    "moe_router_group_topk": "top_groups",
+}
+"""Megatron-Core's words for multi-latent attention and its experts, and the fields of the zoo's `deepseek`."""
 
 
 def shape_of(model: str) -> Shape | None:
@@ -68,6 +95,12 @@ def _written_out(family: str, fields: Any) -> Shape:
         theta=getattr(fields, "theta", 10000.0),
         experts=getattr(fields, "experts", 0),
         top_k=getattr(fields, "top_k", 0),
+        shared_ffn=getattr(fields, "shared_ffn", 0),
+        qk_norm=getattr(fields, "qk_norm", False),
+        qkv_bias=getattr(fields, "qkv_bias", False),
+        positions=getattr(fields, "positions", "learned"),
+        activation=getattr(fields, "activation", "gelu_tanh"),
+        bias=getattr(fields, "bias", True),
     )
 
 
@@ -77,8 +110,26 @@ def model_of(shape: Shape) -> str:
         if type(fields) is FAMILIES[shape.family] and name not in FAMILIES and shape_of(name) == shape:
             return name
     known = {field.name for field in msgspec.structs.fields(FAMILIES[shape.family])}
+    own = FAMILIES[shape.family]()
     fields = {name: value for name, value in msgspec.structs.asdict(shape).items() if name in known}
+    later = ("shared_ffn", "qk_norm", "qkv_bias", "positions", "activation", "bias")  # said where they are not usual
+    fields = {name: value for name, value in fields.items() if name not in later or value != getattr(own, name)}
     return f"{shape.family}:" + ",".join(f"{name}={_spelled(value)}" for name, value in fields.items())
+
+
+def model_with(family: str, fields: Mapping[str, Any]) -> str:
+    """How a person types the model of a family with these fields: its name where it has one."""
+    own = zoo.names()[family]
+    given = {name: type(getattr(own, name))(value) for name, value in fields.items()}
+    for name, preset in zoo.names().items():
+        if type(preset) is type(own) and name != family and _same(preset, own, given):
+            return name
+    return f"{family}:" + ",".join(f"{name}={_spelled(value)}" for name, value in given.items())
+
+
+def _same(preset: Family, own: Family, given: Mapping[str, Any]) -> bool:
+    fields = [one.name for one in msgspec.structs.fields(preset) if one.name not in RUN]
+    return all(getattr(preset, name) == given.get(name, getattr(own, name)) for name in fields)
 
 
 def _spelled(value: Any) -> str:

@@ -1,175 +1,166 @@
 """Scripts that start a training: the options of its command, and how many ranks its launcher starts.
 
-A script is read, never run. Variables and arrays that it sets itself are filled in; others are the environment's, as
-one word, which is for understanding alone: what is kept of a script has the words as they stand there, so that no
-secret of the environment enters a file. What only a running shell knows ($1, $SLURM_NNODES) begins with $.
+A script is read, never run: `foretell.dialects.shell` follows it. Variables that it sets itself are filled in; others
+are the environment's, as one word, which is for understanding alone: what is kept of a script has the words as they
+stand there, so that no secret of the environment enters a file. What only a running shell knows ($1, $SLURM_NNODES)
+begins with $; what depends on a condition that nobody knows is undecided.
 """
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 from collections.abc import Collection, Iterator, Sequence
-from typing import Any, cast
+from pathlib import Path
+from typing import Any, Final, NamedTuple, cast
 
 from foretell.dialects._formats import Code, FileFormat, number
-from foretell.dialects._table import Document, Source
+from foretell.dialects._python import CALLED
+from foretell.dialects._table import Document, Source, UnknownValue
+from foretell.dialects.shell.cases import ScriptCase, ScriptCommand, ScriptFollower
+from foretell.dialects.shell.statements import parse
+from foretell.dialects.shell.syntax import SimpleCommand
+from foretell.dialects.shell.values import CommandWord, Expander
 from foretell.errors import BadInput
 
-DEPTH = 8
-"""Variables inside variables that are filled in."""
-
-LONGEST = 1_000_000
-"""Characters of a script after its variables were filled in."""
-
-_ARRAY = re.compile(r"^[ \t]*(?:export[ \t]+)?(\w+)(\+?)=\(([^)]*)\)", re.MULTILINE)
-_VALUE = r"\"(?:[^\"\\]|\\.)*\"|'[^']*'|\$\(\([^\n]*?\)\)|\$\([^\n)]*\)|[^\s;#(]*"
-_ASSIGNMENT = re.compile(rf"^[ \t]*(?:export[ \t]+)?(\w+)(\+?)=(?!\()({_VALUE})", re.MULTILINE | re.DOTALL)
-_USE = re.compile(r"\$\{(\w+)(?:\[[@*]\])?(?::?-([^}]*))?\}|\$(\w+)")
-_SUM = re.compile(r"\$\(\(((?:[\w$+*/ -]|\([\w$+*/ -]*\))*)\)\)")
-
-
-_INSIDE = r"\"(?:[^\"\\]|\\.)*\"|'[^']*'|\\.|\$\(\([^\n]{0,200}?\)\)|\$\([^\n)]{0,200}\)|\$\{[^}\n]{0,200}\}+|[^\s\"']"
-_WORD = re.compile(rf"\n\s*(?=-)|(\n)|((?:{_INSIDE})+)|([\"'])", re.DOTALL)
 _OPTION = re.compile(r"--?[A-Za-z]")
-_BETWEEN = re.compile(r"[;&|]+")
-_NO_VALUE = re.compile(r"--?[A-Za-z]|[0-9]*[><]|[|;&)]")
+_PROGRAM = re.compile(r"[^-\s=][^\s=]*\.py")
+
+ABSENT: Final = object()
+"""In place of the value of an option that one case of a script has and another has not."""
 
 
-def read(text: str, known: Collection[str] = ()) -> Source:
-    """Options by their names without dashes; those of Slurm begin with `sbatch.`.
+class _Read(NamedTuple):
+    """A command of a script: its options as they are understood, as they stand there, and where it is."""
 
-    Of several commands it is the one with most of the `known` options, or with most options.
+    line: int
+    understood: Document
+    raw: Document
+
+
+def read(text: str, known: Collection[str] = (), folder: Path | None = None) -> Source:
+    """Options by their names without dashes; those of Slurm begin with `sbatch.`, the program is under `()`.
+
+    Of several commands it is the one with most of the `known` options, or with most options. `folder` is where the
+    script lies: files that it takes in are looked for there.
     """
-    slurm = {f"sbatch.{key}": value for key, value, _ in _options(_slurm(text))}
-    plain = re.sub(r"\\\r?\n", " ", "\n".join(_uncommented(line) for line in text.splitlines())).rstrip("\\ \n")
-    variables: dict[str, str] = {}
-    for match in sorted([*_ARRAY.finditer(plain), *_ASSIGNMENT.finditer(plain)], key=lambda one: one.start()):
-        name, more, value = match[1], match[2], match[3]
-        value = value[1:-1] if value[:1] in ("'", '"') else value
-        value = _filled(" ".join(value.split()) if match.re is _ARRAY else value, variables)
-        variables[name] = f"{variables.get(name, '')} {value}".strip() if more else value
-    plain = re.sub(r'"(\$\{\w+\[@\]\})"', r"\1", _ASSIGNMENT.sub("", _ARRAY.sub("", plain)))
-    commands = [list(_options(words)) for words in _commands(_filled(plain, variables))]
-    best = max(commands, key=lambda one: (sum(name in known for name, _, _ in one), len(one)))
-    return Source({name: value for name, value, _ in best} | slurm, {name: raw for name, _, raw in best})
+
+    def wanted(words: Sequence[CommandWord]) -> bool:
+        names = [one.text.lstrip("-").partition("=")[0] for one in words if _OPTION.match(one.text)]
+        return any(name in known for name in names) if known else bool(names)
+
+    cases = ScriptFollower(wanted, folder).followed(text)
+    found = [(case, _best(case, known)) for case in cases if case.commands]
+    if not found:
+        return Source(_slurm(cases[0]), {})
+    understood = _merged([(case, one.understood | _slurm(case)) for case, one in found])
+    files = {name: content for case, _ in found for name, content in case.files}
+    unread = sorted({name for case, _ in found for name in case.unread if name})
+    notes = tuple(f"{name}, which the script takes in, is not read: it is not beside it" for name in unread)
+    return Source(understood, found[0][1].raw, notes=notes, files=files)
 
 
-def _uncommented(line: str) -> str:
-    return "" if line.lstrip().startswith("#") else re.sub(r"\s#\s.*", "", line)
+def _best(case: ScriptCase, known: Collection[str]) -> _Read:
+    """The command that trains. Two of one program that differ are two trainings, and nobody knows which is meant."""
+    commands = [_command(one) for one in case.commands]
+    count = [sum(name in known for name in one.understood) for one in commands]
+    most = max(zip(count, (len(one.understood) for one in commands), strict=True))
+    best = [one for one, number in zip(commands, count, strict=True) if (number, len(one.understood)) == most]
+    first, last = best[0], best[-1]
+    changed = [name for name in first.understood if first.understood[name] != last.understood.get(name)]
+    if known and any(name in known for name in changed) and first.understood.get(CALLED) == last.understood.get(CALLED):
+        name = next(name for name in changed if name in known)
+        values = sorted({str(one.understood.get(name)) for one in best})
+        what = f"{len(best)} commands train, with --{name} {', '.join(values)}"
+        raise BadInput(what, where=f"line {first.line}", fix="a script with the one that is meant")
+    return last
 
 
-def _slurm(text: str) -> list[str]:
-    lines = re.findall(r"^#SBATCH[ \t]+(.*)$", text, re.MULTILINE)
-    return [word for line in lines for words in _commands(line) for word in words]
+def _command(command: ScriptCommand) -> _Read:
+    understood: Document = {}
+    raw: Document = {}
+    place = next((place for place, one in enumerate(command.fields) if _PROGRAM.fullmatch(one.text)), None)
+    if place is not None:
+        understood[CALLED] = Path(command.fields[place].text).name
+    parts = [command.fields] if place is None else [command.fields[:place], command.fields[place + 1 :]]
+    for part in parts:  # the launcher's options end where the program stands
+        for name, value, kept in _options(part):
+            understood[name], raw[name] = value, kept
+    return _Read(command.line, understood, raw)
 
 
-def _filled(text: str, variables: dict[str, str]) -> str:
-    """The text with the variables that are set; a use of another stays as it stands."""
-
-    def value(match: re.Match[str]) -> str:
-        name, default = match[1] or match[3], match[2]
-        if variables.get(name):
-            return variables[name]
-        return match[0] if default is None else match[0].replace(default, _filled(default, variables))
-
-    filled = _SUM.sub(lambda match: _summed(match, variables), _USE.sub(value, text))
-    if len(filled) > LONGEST:
-        raise BadInput("a script whose variables grow without end", fix="the command line itself")
-    return filled
+def _slurm(case: ScriptCase) -> Document:
+    found: Document = {}
+    for line in case.slurm:
+        for statement in parse(line):
+            if isinstance(statement, SimpleCommand):
+                for name, value, _ in _options(Expander(dict(case.variables)).fields(statement.words)):
+                    found[f"sbatch.{name}"] = value
+    return found
 
 
-def _understood(word: str) -> str:
-    """A word without quotes, with the environment's variables; one that is not set is its default, or its $name."""
-
-    def value(match: re.Match[str]) -> str:
-        name = match[1] or match[3]
-        found = os.environ.get(name) or match[2]
-        return found if found is not None else f"${name}"
-
-    text = _unquoted(word)
-    for _ in range(DEPTH):
-        filled = _SUM.sub(lambda match: _summed(match, {}), _USE.sub(value, text))[:LONGEST]
-        if filled == text:
+def _merged(cases: Sequence[tuple[ScriptCase, Document]]) -> Document:
+    """What all cases agree on; an option in which they differ is undecided, and says by which condition."""
+    first, *others = cases
+    found = dict(first[1])
+    for name in dict.fromkeys(name for _, document in cases for name in document):
+        value = first[1].get(name, ABSENT)
+        for case, document in others:
+            other = document.get(name, ABSENT)
+            if other is value or (other is not ABSENT and value is not ABSENT and other == value):
+                continue
+            found[name] = UnknownValue(f"{_shown(value)} or {_shown(other)}{_by(first[0], case)}")
             break
-        text = filled
-    return text
+    return found
 
 
-def _unquoted(word: str) -> str:
-    try:
-        return "".join(shlex.split(word)) if re.search(r"[\"'\\]", word) else word
-    except ValueError as problem:
-        raise BadInput(f"not a script that can be read: {problem}", fix="close all quotes") from None
+def _shown(value: Any) -> str:
+    return "not given" if value is ABSENT else "given" if value is True else str(value)
 
 
-def _summed(match: re.Match[str], variables: dict[str, str]) -> str:
-    """Whole numbers and variables with + - * / between, as a shell computes them; what is not known yet stays."""
-    named = re.sub(r"[A-Za-z_]\w*", lambda name: variables.get(name[0], name[0]), match[1])
-    try:
-        tokens = re.findall(r"[0-9]+|[^\s0-9]", named)
-        return str(_sum(tokens))
-    except (IndexError, ZeroDivisionError, ValueError):
-        return f"$(({named}))"
+def _by(one: ScriptCase, other: ScriptCase) -> str:
+    """The condition in which two cases differ."""
+    ways = {(each.line, each.condition): each.way for each in one.chosen}
+    for each in other.chosen:
+        if ways.get((each.line, each.condition)) == (not each.way):
+            return f", by `{each.condition}` in line {each.line}"
+    return ""
 
 
-def _sum(tokens: list[str]) -> int:
-    total = _product(tokens)
-    while tokens and tokens[0] in "+-":
-        sign = tokens.pop(0)
-        total += _product(tokens) if sign == "+" else -_product(tokens)
-    return total
-
-
-def _product(tokens: list[str]) -> int:
-    total = _factor(tokens)
-    while tokens and tokens[0] in "*/":
-        sign, other = tokens.pop(0), _factor(tokens)
-        total = total * other if sign == "*" else total // other
-    return total
-
-
-def _factor(tokens: list[str]) -> int:
-    token = tokens.pop(0)
-    if token != "(":
-        return int(token)
-    total = _sum(tokens)
-    tokens.pop(0)
-    return total
-
-
-def _commands(text: str) -> Iterator[list[str]]:
-    """The words of each command, in their quotes. A line that begins with an option goes on with the one before."""
-    words: list[str] = []
-    for match in _WORD.finditer(text):
-        newline, word, quote = match.groups()
-        if quote:
-            raise BadInput("not a script that can be read: No closing quotation", fix="close all quotes")
-        if newline or (word and _BETWEEN.fullmatch(word)):
-            yield words
-            words = []
-        elif word:
-            words.append(word)
-    yield words
-
-
-def _options(words: Sequence[str]) -> Iterator[tuple[str, Any, Code]]:
+def _options(words: Sequence[CommandWord]) -> Iterator[tuple[str, Any, Code]]:
     """Each --name with its value and that as it stands there: True where none follows, a list where several do."""
-    name, values = "", list[str]()
-    for word in [*words, "--end"]:
-        if name and not _NO_VALUE.match(word):
+    name, values = "", list[CommandWord]()
+    for word in [*words, None]:
+        if name and word is not None and not _OPTION.match(word.text):
             values.append(word)
             continue
         if name:
-            found = [number(_understood(one)) for one in values]
-            yield name, (found[0] if len(found) == 1 else found) if found else True, Code(" ".join(values))
+            found = [_understood(one) for one in values]
+            raw = Code(" ".join(one.raw for one in values))
+            yield name, (found[0] if len(found) == 1 else found) if found else True, raw
         name, values = "", []
-        if _OPTION.match(word):
-            name, equals, value = word.lstrip("-").partition("=")
+        if word is not None and _OPTION.match(word.text):
+            name, equals, _ = word.text.lstrip("-").partition("=")
             if equals:
-                yield name, number(_understood(value)), Code(value)
+                value = CommandWord(_after(word), word.raw.partition("=")[2])
+                yield name, _understood(value), Code(value.raw)
                 name = ""
+
+
+def _after(word: CommandWord) -> Any:
+    """What stands behind the = of --name=value."""
+    pieces = list(word.value)
+    while pieces and "=" not in pieces[0].text:
+        pieces.pop(0)
+    first = pieces[0]._replace(text=pieces[0].text.partition("=")[2])
+    return tuple(one for one in (first, *pieces[1:]) if one.text or one.source)
+
+
+def _understood(word: CommandWord) -> Any:
+    """A number, or the text; what only a running shell knows begins with $."""
+    if all(piece.known for piece in word.value):
+        return number(word.text)
+    return word.text if word.text.startswith("$") else UnknownValue(word.text)
 
 
 # --- writing ------------------------------------------------------------------------------------

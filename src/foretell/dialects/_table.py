@@ -27,11 +27,18 @@ Figures: TypeAlias = dict[str, Any]
 
 
 class Source(Document):
-    """A document as it is understood, and `raw`: its values as they stand in the file, which is how they are kept."""
+    """A document as it is understood, and `raw`: its values as they stand in the file, which is how they are kept.
 
-    def __init__(self, understood: Document, raw: Document) -> None:
+    `notes` is what a person should know about how it was read, `files` the texts of files that a script writes.
+    """
+
+    def __init__(
+        self, understood: Document, raw: Document, notes: tuple[str, ...] = (), files: Mapping[str, str] | None = None
+    ) -> None:
         super().__init__(understood)
         self.raw = raw
+        self.notes = notes
+        self.files = dict(files or {})
 
 
 class UnknownValue(str):
@@ -239,7 +246,7 @@ def _data(known: Figures, ranks: int, where: str) -> int:
     """Ranks of the data axis: said, or what the other axes leave of all ranks."""
     said = known.get("data", 0)
     others = known.get("tensor", 1) * known.get("context", 1) * known.get("pipeline", 1)
-    total = known.get("ranks") or (0 if said else ranks)
+    total = ranks or known.get("ranks")
     if said:
         return said
     if not total:

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from foretell.dialects._dialect import Dialect
 from foretell.dialects._megatron import common
+from foretell.dialects._megatron_free import FREE, REFUSED
+from foretell.dialects._megatron_model import LLAMA, OTHERS, SIZES, described, written
+from foretell.dialects._python import CALLED
 from foretell.dialects._recipe import Recipe
 from foretell.dialects._shell import SHELL, arguments
-from foretell.dialects._table import VARIABLE, Document, Figures, Formula, KeyChoice, optimizer_words
+from foretell.dialects._table import Document, Figures, Formula, KeyChoice, optimizer_words
 from foretell.dialects.launchers import started
 
 _OWN = {
@@ -24,59 +27,11 @@ def _at(word: str) -> str:
     return _OWN.get(word, word.replace("_", "-"))
 
 
-_SIZES = {
-    "num-layers": "layers",
-    "hidden-size": "hidden",
-    "ffn-hidden-size": "ffn",
-    "num-attention-heads": "heads",
-    "kv-channels": "head_dim",
-    "vocab-size": "vocab",
-}
-_LLAMA = {
-    "swiglu": True,
-    "normalization": "RMSNorm",
-    "disable-bias-linear": True,
-    "position-embedding-type": "rope",
-}
-_OTHERS = (
-    *("group-query-attention", "num-query-groups", "rotary-base", "num-experts", "moe-router-topk"),
-    *("untie-embeddings-and-output-weights", "max-position-embeddings", "padded-vocab-size"),
-)
-
-
-def _model(recipe: Recipe) -> Document:
-    shape = recipe.shape
-    if shape is None:
-        return {}
-    keys: Document = {key: getattr(shape, size) for key, size in _SIZES.items()}
-    keys["max-position-embeddings"] = recipe.sequence
-    if shape.family != "gpt":
-        keys |= {**_LLAMA, "rotary-base": int(shape.theta)}
-    if shape.kv_heads != shape.heads:
-        keys |= {"group-query-attention": True, "num-query-groups": shape.kv_heads}
-    if not shape.tied:
-        keys["untie-embeddings-and-output-weights"] = True
-    if shape.experts:
-        keys |= {"num-experts": shape.experts, "moe-router-topk": shape.top_k}
-    return keys
+_KEYS = tuple(_at(key) for key in (*SIZES, *LLAMA, *OTHERS))
 
 
 def _shape(document: Document) -> Figures:
-    if any(str(document.get(key)).startswith(VARIABLE) for key in (*_SIZES, *_OTHERS)):
-        return {}
-    found: Figures = {f"shape.{size}": document.get(key) for key, size in _SIZES.items()}
-    found["shape.vocab"] = document.get("vocab-size") or document.get("padded-vocab-size")
-    gated = bool(document.get("swiglu"))
-    found["shape.family"] = "llama" if gated else "gpt"
-    hidden = document.get("hidden-size")
-    if isinstance(hidden, int) and not found["shape.ffn"]:
-        found["shape.ffn"] = int(4 * hidden * 2 / 3) // 64 * 64 if gated else 4 * hidden
-    if document.get("group-query-attention"):
-        found["shape.kv_heads"] = document.get("num-query-groups")
-    found["shape.tied"] = not document.get("untie-embeddings-and-output-weights")
-    found["shape.theta"] = document.get("rotary-base")
-    found |= {"shape.experts": document.get("num-experts"), "shape.top_k": document.get("moe-router-topk")}
-    return {name: value for name, value in found.items() if value is not None}
+    return described(document, _at, str(document.get(CALLED, "")))
 
 
 def _fixed(recipe: Recipe) -> Document:
@@ -124,10 +79,12 @@ DIALECT = Dialect(
             also=(("fp8", {"bf16": True, "fp8-format": "hybrid"}), ("fp8", {"bf16": True, "fp8-format": "e4m3"})),
         ),
         optimizer_words("megatron-lm", "optimizer", "adamw"),
-        Formula((*_SIZES, *_LLAMA, *_OTHERS), _model, _shape),
+        Formula(_KEYS, lambda recipe: written(recipe, _at), _shape),
         Formula((), lambda recipe: {}, started),
     ),
-    open=(*_SIZES, *_LLAMA, *_OTHERS),
+    open=_KEYS,
+    free=FREE,
+    refused=REFUSED,
     fixed=_fixed,
     variables=_variables,
     command=lambda document, file: ["pretrain_gpt.py", *arguments(document)],

@@ -34,7 +34,8 @@ USUAL_BUCKET = 25
 
 
 def _sizes(recipe: Recipe) -> Document:
-    if recipe.shape is None or recipe.shape.family != "llama":
+    shape = recipe.shape
+    if shape is None or shape.family != "llama" or shape.qk_norm or shape.qkv_bias:
         return {}
     sizes = {key: getattr(recipe.shape, size) for key, size in _SIZES.items()}
     return sizes | {f"{_MODEL}.max_position_embeddings": recipe.sequence}

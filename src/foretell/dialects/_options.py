@@ -1,0 +1,52 @@
+"""Keys of a file that no figure has: those that are free of cost, and those that make it another kind of run.
+
+A key that is in neither list, and in no table, is told by its name: it may change the cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
+from typing import Any
+
+from foretell.errors import BadInput
+
+SHOWN = 12
+"""Keys that a note names."""
+
+
+def off(value: Any) -> bool:
+    """Whether a key is there and says nothing."""
+    return value is None or value is False or value in ("", "None", "none", "null", "False", "false", [], {})
+
+
+def refuse(document: Mapping[str, Any], refused: Mapping[str, str], where: str) -> None:
+    """Refuse a file that is not what a plan can describe: a key, and what it means."""
+    for pattern, meaning in refused.items():
+        found = next((key for key, value in document.items() if fnmatchcase(key, pattern) and not off(value)), None)
+        if found is not None:
+            value = document[found]
+            said = found if value is True else f"{found} {value}" if isinstance(value, str | int | float) else found
+            what, _, fix = meaning.partition(" | ")
+            raise BadInput(f"{said}: {what}", where=where, fix=fix or "another file")
+
+
+def _meant(key: str, value: Any, pattern: str) -> bool:
+    """Whether a pattern is about a key: `save*`, or `dispatcher=alltoall` with its value."""
+    name, equals, wanted = pattern.partition("=")
+    return fnmatchcase(key, name) and (not equals or str(value) == wanted)
+
+
+def unknown_keys(document: Mapping[str, Any], known: Iterable[str], free: Iterable[str]) -> tuple[str, ...]:
+    """A note on the keys that nobody here knows, or none."""
+    read = set(known)
+    patterns = tuple(free)
+    found = [
+        key
+        for key, value in document.items()
+        if key not in read and not off(value) and not any(_meant(key, value, pattern) for pattern in patterns)
+    ]
+    if not found:
+        return ()
+    shown = ", ".join(found[:SHOWN]) + (f" and {len(found) - SHOWN} more" if len(found) > SHOWN else "")
+    return (f"not read, and may change the cost: {shown}",)
