@@ -47,8 +47,7 @@ def whole_zeros(count: int) -> Any:
 
 
 def real_row(count: int, array: bool) -> Any:
-    """So many real numbers for a kernel to write to. Python asks for them here, not by a compiled `zeros`: numba cannot
-    hand an array of a function that it found on disk to Python before it has compiled one ("descr is NULL")."""
+    """So many real numbers for a kernel to write to: Python needs no compiled `zeros` for that."""
     return _zeros(count, "float64") if array else zeros(count)
 
 
@@ -111,7 +110,7 @@ def _array_of(module: ModuleType, name: str, kind: Any) -> None:
     def array(count: int) -> Any:
         return numpy.zeros(count, kind)
 
-    setattr(module, name, kernel(array))
+    _add(module, name, array)
 
 
 def _unsigned(module: ModuleType, name: str) -> None:
@@ -120,7 +119,14 @@ def _unsigned(module: ModuleType, name: str) -> None:
     def unsigned(number: int) -> Any:
         return numpy.uint64(number)
 
-    setattr(module, name, kernel(unsigned))
+    _add(module, name, unsigned)
+
+
+def _add(module: ModuleType, name: str, function: Callable[[int], Any]) -> None:
+    """Compile a function made here as one of a module, with a name of its own: numba names what it keeps on disk by the
+    function's name and a number that each process counts anew, and of two with one name takes one for the other."""
+    function.__qualname__ = f"{module.__name__}.{name}"
+    setattr(module, name, kernel(function))
 
 
 @contextmanager
