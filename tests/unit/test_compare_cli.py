@@ -165,7 +165,7 @@ def test_whatif_of_the_best_plan(foretell: Any) -> None:
     twice = [one["faster"] for one in answer["hardware"] if one["times"] == 2.0]
     assert twice == sorted(twice, reverse=True)
     double = next(one for one in answer["jobs"] if one["what"] == "batch" and one["times"] == 2.0)
-    assert double["step_seconds"] == package.predict(FREE, "8xh100", answer["plan"], batch=32, seq=32).step_seconds
+    assert double["step_seconds"] == package.predict(FREE, "8xh100", double["plan"], batch=32, seq=32).step_seconds
     longer = next(one for one in answer["jobs"] if one["what"] == "sequence" and one["times"] == 2.0)
     assert longer["step_seconds"] == package.predict(FREE, "8xh100", answer["plan"], batch=16, seq=64).step_seconds
 

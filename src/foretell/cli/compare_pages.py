@@ -271,7 +271,7 @@ def _jobs(found: WhatIf) -> str:
             room = "fits" if one.fits else "does not fit"
             rows.append(
                 [
-                    f"{one.what} {value:,}",
+                    f"{one.what} {value:,}{_accumulation(one, found)}",
                     seconds(one.step_seconds),
                     f"{one.faster - 1:+.1%}",
                     show_bytes(one.memory_bytes),
@@ -280,6 +280,11 @@ def _jobs(found: WhatIf) -> str:
             )
     unit = "tokens/s" if found.seq else "samples/s"
     return listed(["another", "step", unit, "memory", "whether it fits"], rows, left=1)
+
+
+def _accumulation(one: Effect, found: WhatIf) -> str:
+    """The micro-batches that a larger batch is taken in, where they are others than before."""
+    return f", +m{one.microbatches}" if one.microbatches != found.prediction.microbatches else ""
 
 
 def _searched_again(found: WhatIf, effects: Sequence[Effect]) -> str:

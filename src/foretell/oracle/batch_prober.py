@@ -19,7 +19,7 @@ from foretell.oracle.predict import Prediction, predict
 from foretell.oracle.request import Request
 from foretell.oracle.resolve import SIZABLE, place_of, setting_of
 from foretell.plan.facts import facts
-from foretell.plan.fitness import refusals
+from foretell.plan.fitness import broken
 from foretell.plan.job import batch_ranks
 from foretell.plan.plan import Plan
 from foretell.plan.policies.microbatches import Microbatches
@@ -67,7 +67,7 @@ class Climbed(NamedTuple):
 
     rung: Rung
     best: ProbedPlan | None
-    way_out: str
+    asked: Plan  # with the micro-batches that it has at the smallest size
 
 
 class BatchProber:
@@ -76,7 +76,7 @@ class BatchProber:
     def __init__(self, request: Request) -> None:
         self.request, self.cluster, self.trainer = request, request.place, trainer(request.trainer)
         self._graphs: dict[tuple[int, int, str], Graph] = {}
-        self._found: dict[tuple[Plan, int, str, int], ProbedPlan | tuple[str, str]] = {}
+        self._found: dict[tuple[Plan, int, str, int], ProbedPlan | str] = {}
         first = request.graph or load(request.model, None, request.seq or None)
         self.fixed = first if request.graph or first.source not in SIZABLE else None
         self._calibration_notes = place_of(request).notes  # refused here if it is of another device
@@ -116,14 +116,14 @@ class BatchProber:
         """The largest micro-batch of a plan that fits, or how it fails with the smallest."""
         sizes = self.sizes(plan)
         found = self.ask(plan, sizes[0])
+        counted = self.counted(plan, sizes[0])
         if not isinstance(found, ProbedPlan):
-            why, way_out = found
-            return Climbed(Rung(str(plan), False, 0, 0.0, 0.0, why), None, way_out)
+            return Climbed(Rung(str(plan), False, 0, 0.0, 0.0, found), None, counted)
         if found.prediction.fits:
             found = self._largest(plan, sizes, found)
         answer = found.prediction
         rung = Rung(str(found.plan), answer.fits, found.micro, answer.memory_bytes, answer.samples_per_second, "")
-        return Climbed(rung, found, "")
+        return Climbed(rung, found, counted)
 
     def _largest(self, plan: Plan, sizes: Sequence[int], best: ProbedPlan) -> ProbedPlan:
         """Memory grows with the samples and nearly in proportion: guess by the last two sizes, halve what is left."""
@@ -143,25 +143,25 @@ class BatchProber:
                 high, other = at, found if isinstance(found, ProbedPlan) else other
         raise AssertionError("the interval shrinks with every turn")
 
-    def ask(self, plan: Plan, micro: int, cluster: Cluster | None = None, seq: int = 0) -> ProbedPlan | tuple[str, str]:
-        """Predict a plan; or the rule that refuses it, with a way out."""
+    def ask(self, plan: Plan, micro: int, cluster: Cluster | None = None, seq: int = 0) -> ProbedPlan | str:
+        """Predict a plan; or why it is refused."""
         where = cluster or self.cluster
         key = (plan, micro, where.text, seq)
         if key not in self._found:
             try:
                 self._found[key] = self._ask(plan, micro, where, seq or self.request.seq)
             except ForetellError as problem:
-                self._found[key] = (problem.what, problem.fix)
+                self._found[key] = problem.what
         return self._found[key]
 
-    def _ask(self, plan: Plan, micro: int, cluster: Cluster, seq: int) -> ProbedPlan | tuple[str, str]:
+    def _ask(self, plan: Plan, micro: int, cluster: Cluster, seq: int) -> ProbedPlan | str:
         counted = with_precision(self.counted(plan, micro), self.trainer)
         shares = batch_ranks(counted)
         graph = self._graph(micro * shares, seq, counted.policy(Precision).format.activation)
         batch = self.request.batch or graph.batch * counted.microbatches
         setting = setting_of(self.request.changed(seq=seq), graph, counted, batch, self.trainer)
-        for refusal in refusals(setting, cluster):
-            return refusal.why, refusal.way_out
+        for refusal in broken(setting, cluster):
+            return refusal.why
         known = with_calibration(setting, cluster, elsewhere(self.cluster, cluster, self.request.measured.calibration))
         return ProbedPlan(plan, counted, micro, predict(known.setting, known.cluster), setting)
 

@@ -182,7 +182,7 @@ class Walk:
 
     def _refusal(self, done: Done) -> Refusal:
         try:
-            return self.trial.refusals(self.between.plan(done))[0]
+            return self.trial.broken(self.between.plan(done))[0]
         except BadInput as problem:
             return Refusal("a plan that can be written", problem.what)
 

@@ -11,12 +11,14 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from foretell.errors import BadInput
+from foretell.oracle.advice import harmless
 from foretell.oracle.batch_prober import BatchProber, Climbed, ProbedPlan, Rung, with_policy
 from foretell.oracle.calibrations import with_calibration
 from foretell.oracle.changes import PlanChange, changes, two_changes
 from foretell.oracle.ladder import ladder
 from foretell.oracle.predict import Prediction, predict
 from foretell.oracle.request import Request
+from foretell.oracle.resolve import PlanEvaluator
 from foretell.oracle.training import STEP_ALONE
 from foretell.plan.job import micro_batch
 from foretell.plan.plan import Plan
@@ -94,7 +96,7 @@ def fitted(request: Request) -> tuple[Fit, Setting]:
         batch=request.batch,
         seq=request.seq,
         tried=tuple(one.rung for one in walked),
-        changes=() if fitting else tuple(changes(asked, best)),
+        changes=() if fitting else tuple(harmless(lambda: changes(asked, best))),
         notes=tuple(asked.notes()),
     )
     return answer, best.setting
@@ -110,6 +112,10 @@ def _under_way(best: ProbedPlan, request: Request) -> Prediction:
 
 def would_fit(request: Request, prediction: Prediction, setting: Setting) -> tuple[PlanChange, ...]:
     """What would fit instead of a plan that does not: one change, the smallest first, or else two together."""
+    return tuple(harmless(lambda: _would_fit(request, prediction, setting)))
+
+
+def _would_fit(request: Request, prediction: Prediction, setting: Setting) -> tuple[PlanChange, ...]:
     asked = BatchProber(request.changed(plan=setting.plan, batch=setting.job.batch, batch_per_rank=0))
     found = ProbedPlan(setting.plan, setting.plan, micro_batch(setting.job, setting.plan), prediction, setting)
     return tuple(changes(asked, found)) or tuple(two_changes(asked, found))
@@ -131,9 +137,11 @@ def _walk(asked: BatchProber) -> Iterator[Climbed]:
 
 def _refused(request: Request, walked: Sequence[Climbed]) -> BadInput:
     first = walked[0]
+    ways = PlanEvaluator(request).refusals(first.asked)
+    fix = ways[0].way_out if ways else ""
     if request.plan:
-        return BadInput(f"{first.rung.plan} does not fit: {first.rung.why}", where="--plan", fix=first.way_out)
+        return BadInput(f"{first.rung.plan} does not fit: {first.rung.why}", where="--plan", fix=fix)
     rungs = "\n".join(f"  {one.rung.plan}: {one.rung.why}" for one in walked[:3])
     software, place = trainer(request.trainer).name, request.place.text
     what = f"{software} runs none of the {len(walked)} common plans on {place}, such as\n{rungs}"
-    return BadInput(what, fix=first.way_out or "--plan with a plan of your own")
+    return BadInput(what, fix=fix or "--plan with a plan of your own")

@@ -13,10 +13,10 @@ import msgspec
 
 from foretell.errors import BadInput
 from foretell.hardware.cluster import Cluster
-from foretell.oracle.changes import GROWTH, grown
 from foretell.oracle.ladder import usual_precision
 from foretell.oracle.predict import Prediction, predict
 from foretell.oracle.priced_plans import Candidate
+from foretell.oracle.proposals import GROWTH, grown
 from foretell.oracle.request import Request
 from foretell.oracle.resolve import PlanEvaluator, place_of
 from foretell.oracle.search import SearchResult, Watch, search

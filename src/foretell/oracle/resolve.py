@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -16,11 +17,13 @@ from foretell.model.source import load
 from foretell.oracle.calibrations import NONE, CalibratedPlace, as_measured
 from foretell.oracle.predict import Prediction, predict
 from foretell.oracle.request import MeasurementFiles, Request
-from foretell.plan.fitness import fits, passing, refusals
+from foretell.oracle.ways_out import PlansNear, WayOut
+from foretell.plan.fitness import all_passing, broken, fits, passing
 from foretell.plan.job import batch_ranks, make_job, micro_batch, per_rank
 from foretell.plan.plan import Plan
 from foretell.plan.policies.precision import Precision
 from foretell.plan.refusal import Refusal, refused
+from foretell.plan.repair import told
 from foretell.plan.setting import Setting, with_precision
 from foretell.plan.trainer import Trainer, trainer
 from foretell.units import FLOATING
@@ -54,7 +57,7 @@ def resolve(request: Request) -> Resolved:
         raise BadInput("no plan is given", where="--plan", fix="--plan 'dp8:zero3 +bf16'; one rank alone is dp1")
     plans = PlanEvaluator(request)
     setting = plans.setting(request.plan)
-    broken = tuple(refusals(setting, request.cluster))
+    broken = plans.refusals(request.plan)
     if broken:
         raise refused(setting.plan, broken)
     notes = (*request.notes, *_chosen_batch(request, setting), *_placed(setting, request.cluster))
@@ -158,13 +161,36 @@ class PlanEvaluator:
             raise refused(plan, found)
         return plan
 
+    def broken(self, plan: Plan) -> tuple[Refusal, ...]:
+        """The rules that a plan breaks; no way out was looked for."""
+        return tuple(broken(self.setting(plan), self._where))
+
     def refusals(self, plan: Plan) -> tuple[Refusal, ...]:
-        """The rules that a plan breaks, as a person reads them."""
-        return tuple(refusals(self.setting(plan), self.cluster))
+        """The rules that a plan breaks, as a person reads them: with a way out that fits in memory."""
+        found = self.broken(plan)
+        return tuple(told(found, *self.way_out(plan))) if found else ()
+
+    def way_out(self, plan: Plan) -> WayOut:
+        """The nearest plan that breaks no rule and fits in memory, where the question says on what."""
+        if self._where is None:
+            return WayOut(passing(self.setting(plan), None))
+        near, ranks = partial(self._passing, plan), self._where.ranks
+        return PlansNear(near, self._micro, ranks, self.legal, self.predicted, self.fits).way_out()
 
     def nearest(self, plan: Plan) -> Plan | None:
         """The nearest plan that breaks no rule."""
-        return passing(self.setting(plan), self.cluster)
+        return next(self._passing(plan), None)
+
+    def _passing(self, plan: Plan) -> Iterator[Plan]:
+        return all_passing(self.setting(plan), self.cluster)
+
+    def _micro(self, plan: Plan) -> int:
+        return micro_batch(self.setting(plan).job, plan)
+
+    @property
+    def _where(self) -> Cluster | None:
+        """The cluster as it was measured, if the question names one."""
+        return self.cluster if self.request.cluster is not None else None
 
     def legal(self, plan: Plan) -> bool:
         """Whether a plan breaks no rule."""

@@ -17,6 +17,9 @@ from foretell.model.source import load
 from foretell.oracle.planning import space_of
 from foretell.oracle.request import Request, Upgrade
 from foretell.plan.facts import facts
+from foretell.plan.plan import Plan
+from foretell.plan.policies.microbatches import Microbatches
+from foretell.plan.syntax import MOST
 
 TIMES: Final = (1.25, 1.5, 2.0, 4.0)
 """How many times as good hardware is tried."""
@@ -30,6 +33,7 @@ class Knob(NamedTuple):
     name: str
     kind: str  # hardware, or job
     changed: Callable[[Request, float], Request | None]
+    plan: Callable[[Plan, float], Plan] = lambda plan, times: plan  # the plan that goes with it
 
 
 def hardware(cluster: Cluster) -> tuple[Knob, ...]:
@@ -40,7 +44,7 @@ def hardware(cluster: Cluster) -> tuple[Knob, ...]:
 def jobs(question: Request) -> tuple[Knob, ...]:
     """The batch, and the sequence if there is one."""
     length = question.seq or facts(space_of(question).graph).sequence
-    found = (Knob("batch", "job", _batch),)
+    found = (Knob("batch", "job", _batch, _accumulated),)
     return (*found, Knob("sequence", "job", _sequence(length))) if length and _free(question, length) else found
 
 
@@ -57,6 +61,15 @@ def _free(question: Request, length: int) -> bool:
 
 def _batch(question: Request, times: float) -> Request | None:
     return _scaled(question, "batch", question.batch * times)
+
+
+def _accumulated(plan: Plan, times: float) -> Plan:
+    """The plan with the micro-batch size that it has: a larger batch is more micro-batches, as gradients add up."""
+    count = plan.microbatches * times
+    if count != int(count) or not 1 <= count <= MOST:
+        return plan
+    others = tuple(policy for policy in plan.policies if not isinstance(policy, Microbatches))
+    return msgspec.structs.replace(plan, policies=(*others, Microbatches(count=int(count))))
 
 
 def _sequence(length: int) -> Callable[[Request, float], Request | None]:

@@ -7,7 +7,8 @@ from typing import Final
 
 import msgspec
 
-from foretell.errors import BadInput
+from foretell.errors import BadInput, ForetellError
+from foretell.oracle.advice import harmless
 from foretell.oracle.planning import Watching, like
 from foretell.oracle.predict import Prediction
 from foretell.oracle.priced_plans import Candidate
@@ -38,6 +39,8 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True):
     memory_bytes: float
     fits: bool
     refused: str  # the rule with its numbers; empty where there is none
+    plan: str = ""  # that was predicted: the batch takes the micro-batches with it; empty where it is refused
+    microbatches: int = 0  # of that plan
     best: Candidate | None = None  # the best plan then, where it was searched for
     best_faster: float = 0.0  # its rate against that of before
 
@@ -132,21 +135,14 @@ class _Effects:
 
     def _effect(self, knob: Knob, times: float, question: Request) -> Effect:
         there = self.trial.elsewhere(question)
-        broken = there.refusals(self.plan)
-        if broken:
-            return Effect(
-                what=knob.name,
-                kind=knob.kind,
-                times=times,
-                step_seconds=0.0,
-                samples_per_second=0.0,
-                tokens_per_second=0.0,
-                faster=0.0,
-                memory_bytes=0.0,
-                fits=False,
-                refused=str(broken[0]),
-            )
-        step = there.predicted(self.plan)
+        plan = knob.plan(self.plan, times)
+        try:
+            broken = there.broken(plan)
+            step = there.predicted(plan) if not broken else None
+        except ForetellError as problem:  # a batch or a sequence that there is not
+            return _refused(knob, times, problem.what)
+        if step is None:
+            return _refused(knob, times, str(broken[0]))
         return Effect(
             what=knob.name,
             kind=knob.kind,
@@ -158,16 +154,34 @@ class _Effects:
             memory_bytes=step.memory_bytes,
             fits=there.fits(step),
             refused="",
+            plan=str(plan),
+            microbatches=step.microbatches,
         )
 
     def _searched(self, effect: Effect, question: Request, times: float) -> Effect:
         if not self.again or times != TWICE:
             return effect
-        best = refined_answer(question, self.watching).found.best
+        best = next(harmless(lambda: (refined_answer(question, self.watching).found.best,)), None)
         if best is None:
             return effect
         step = self.trial.elsewhere(question).predicted(best.value)
         return msgspec.structs.replace(effect, best=best, best_faster=_rate(step) / _rate(self.step))
+
+
+def _refused(knob: Knob, times: float, why: str) -> Effect:
+    """A change that the plan cannot be made with."""
+    return Effect(
+        what=knob.name,
+        kind=knob.kind,
+        times=times,
+        step_seconds=0.0,
+        samples_per_second=0.0,
+        tokens_per_second=0.0,
+        faster=0.0,
+        memory_bytes=0.0,
+        fits=False,
+        refused=why,
+    )
 
 
 def _rate(step: Prediction) -> float:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Final
 
 import msgspec
 
 from foretell.errors import BadInput
+from foretell.oracle.advice import harmless
 from foretell.oracle.changes import PlanChange
 from foretell.oracle.diff import DiffStep, Walk
 from foretell.oracle.fit import would_fit
@@ -106,12 +108,17 @@ def why(question: Request, watching: Watching | None = None) -> Why:
         nearest=found.nearest,
         capacity=found.capacity,
         gap_seconds=gap,
-        path=Walk(trial, own, _as_written(found.best, own)).path() if own is not None and found.best else (),
+        path=_path(trial, own, found.best) if own is not None and found.best else (),
         hardware=winning,
         tried=losing,
         evaluated=found.evaluated,
         complete=found.complete,
     )
+
+
+def _path(trial: PlanEvaluator, own: Plan, best: Candidate) -> tuple[DiffStep, ...]:
+    """Single changes from the plan to the best, as far as there is such a way."""
+    return tuple(harmless(lambda: Walk(trial, own, _as_written(best, own)).path()))
 
 
 def _as_written(best: Candidate, own: Plan) -> Plan:
@@ -149,7 +156,7 @@ def _hardware(
     for knob in hardware(trial.cluster):
         if (knob.name == "memory") != (verdict == "too large"):  # a step is no faster for memory that it does not need
             continue
-        found = next(_wins(trial, plan, best, knob, verdict, watching), None)
+        found = next(harmless(partial(_wins, trial, plan, best, knob, verdict, watching)), None)
         if found is None:
             losing.append(knob.name)
         else:

@@ -15,7 +15,7 @@ from foretell.plan.parts import members
 from foretell.plan.plan import Plan, grid_of, part_of
 from foretell.plan.policies.precision import Precision
 from foretell.plan.refusal import Refusal
-from foretell.plan.repair import fewer, nearest, removed, replaced, told
+from foretell.plan.repair import fewer, mended, removed, replaced, told
 from foretell.plan.setting import Setting
 from foretell.plan.strategies.data import Data
 
@@ -25,17 +25,18 @@ def refusals(setting: Setting, cluster: Cluster | None = None) -> Iterator[Refus
 
     A plan that is named as a way out breaks none of them.
     """
-    found = tuple(_broken(setting, cluster))
+    found = tuple(broken(setting, cluster))
     if found:
         yield from told(found, passing(setting, cluster))
 
 
 def fits(setting: Setting, cluster: Cluster | None = None) -> bool:
     """Whether a plan breaks no rule; ways out are not looked for."""
-    return next(_broken(setting, cluster), None) is None
+    return next(broken(setting, cluster), None) is None
 
 
-def _broken(setting: Setting, cluster: Cluster | None) -> Iterator[Refusal]:
+def broken(setting: Setting, cluster: Cluster | None) -> Iterator[Refusal]:
+    """The same rules, each with its own mends: nothing was looked for that passes them all."""
     plan, found = setting.plan, facts(setting.graph)
     for axis in plan.axes:
         members(setting.graph, part_of(axis))  # a part that the model does not have is bad input, whatever else
@@ -60,21 +61,26 @@ def surroundings(found: Facts, cluster: Cluster | None) -> Surroundings:
 
 
 def passing(setting: Setting, cluster: Cluster | None) -> Plan | None:
-    """The nearest plan that breaks no rule; where mends lead to none, or to one rank, one with data ranks alone."""
+    """The nearest plan that breaks no rule."""
+    return next(all_passing(setting, cluster), None)
 
-    def broken(plan: Plan) -> Iterator[Refusal]:
-        return _broken(msgspec.structs.replace(setting, plan=plan), cluster)
+
+def all_passing(setting: Setting, cluster: Cluster | None) -> Iterator[Plan]:
+    """Plans that break no rule, the nearest first; then those with data ranks alone, and those of one rank last."""
+
+    def rules(plan: Plan) -> Iterator[Refusal]:
+        return broken(msgspec.structs.replace(setting, plan=plan), cluster)
 
     plan = setting.plan
     plainer = (Data(ranks=plan.ranks),) if plan.ranks > 1 else ()
-    starts = (plan, Plan(plainer, plan.policies), Plan(policies=(plan.policy(Precision),)))
-    alone: Plan | None = None
-    for start in starts:
-        found = nearest(start, broken, cluster.ranks if cluster else 0)
-        if found is not None and (found.ranks > 1 or plan.ranks == 1):
-            return found
-        alone = alone or found
-    return alone
+    alone: list[Plan] = []
+    for start in (plan, Plan(plainer, plan.policies), Plan(policies=(plan.policy(Precision),))):
+        for found in mended(start, rules, cluster.ranks if cluster else 0):
+            if found.ranks > 1 or plan.ranks == 1:
+                yield found
+            else:
+                alone.append(found)
+    yield from alone
 
 
 def _ranks(plan: Plan, cluster: Cluster) -> Iterator[Refusal]:

@@ -221,13 +221,25 @@ def _stages(trainer: Trainer, plan: Plan, around: Surroundings) -> Iterator[Refu
     if not layers or pipeline.split:
         return
     if trainer.legal.layers_divide and layers % stages:
-        mends = _shorter(plan, pipeline, lambda count: layers % count == 0)
+        mends = (*_uneven(trainer, plan, pipeline, layers), *_shorter(plan, pipeline, lambda n: layers % n == 0))
         yield Refusal("layers divide", f"{layers} layers are not a multiple of {stages} stages", mends=mends)
     elif not trainer.legal.empty_stages and (empty := _empty(trainer, stages, around)):
         counts = _grouped(layers_per_stage(trainer.pipeline.split, layers, stages, around.costs))
         why = f"{layers} layers on {stages} stages are {counts}; {empty} would have nothing"
         mends = _shorter(plan, pipeline, lambda count: not _empty(trainer, count, around))
         yield Refusal("no empty stage", why, mends=mends)
+
+
+def _uneven(trainer: Trainer, plan: Plan, pipeline: Pipeline, layers: int) -> Iterator[Plan]:
+    """The plan on as many stages, where the first and the last may have fewer or more layers than those between."""
+    stages = _stage_count(pipeline, pipeline.ranks)
+    if not trainer.legal.uneven_stages or stages < 3:
+        return
+    for middle in (-(-layers // stages), layers // stages):
+        ends = layers - middle * (stages - 2)
+        if middle > 0 and ends > 1:
+            split = (ends - ends // 2, *[middle] * (stages - 2), ends // 2)  # the last one has the head, too
+            yield from replaced(plan, pipeline, with_fields(pipeline, split=split))
 
 
 def _grouped(counts: tuple[int, ...]) -> str:

@@ -32,9 +32,14 @@ NOTHING_NEAR: Final = f"another plan: none of {MOST_TRIED} near this one passes 
 
 
 def nearest(plan: Plan, broken: Callable[[Plan], Iterator[Refusal]], most: int = 0) -> Plan | None:
-    """The first plan on the way of mends, from this one on, that breaks no rule.
+    """The first plan on the way of mends, from this one on, that breaks no rule."""
+    return next(mended(plan, broken, most), None)
 
-    It has no more ranks than the plan, unless there are known to be more (`most`).
+
+def mended(plan: Plan, broken: Callable[[Plan], Iterator[Refusal]], most: int = 0) -> Iterator[Plan]:
+    """Plans on the way of mends, from this one on, that break no rule, the nearest first.
+
+    They have no more ranks than the plan, unless there are known to be more (`most`).
     """
     tried: set[Plan] = set()
     left = [plan]
@@ -46,16 +51,16 @@ def nearest(plan: Plan, broken: Callable[[Plan], Iterator[Refusal]], most: int =
         refusal = next(broken(here), None)
         if refusal is None:
             plain = next(iter(_made(here, here.axes)))
-            return plain if next(broken(plain), None) is None else here
+            yield plain if next(broken(plain), None) is None else here
+            continue
         left += [mend for mend in reversed(refusal.mends) if mend.ranks <= max(plan.ranks, most)]
-    return None
 
 
-def told(found: Iterable[Refusal], passing: Plan | None) -> Iterator[Refusal]:
+def told(found: Iterable[Refusal], passing: Plan | None, otherwise: str = NOTHING_NEAR) -> Iterator[Refusal]:
     """Refusals as a person reads them: each with the plan that passes, and with what would do outside the plan."""
-    plan = [f"--plan '{passing}'"] if passing is not None else []
+    plan = f"--plan '{passing}'" if passing is not None else otherwise if otherwise != NOTHING_NEAR else ""
     for refusal in found:
-        ways = [*plan, *([refusal.way_out] if refusal.way_out else [])]
+        ways = [way for way in (plan, refusal.way_out) if way]
         yield Refusal(refusal.rule, refusal.why, ", or ".join(ways) or NOTHING_NEAR)
 
 

@@ -124,8 +124,8 @@ def request_of(subject: QuestionSubject) -> Request:
 
 
 def _with_neighbour(problem: PlanRefused, request: Request, plan: Plan) -> Refused:
-    """The refusal with the nearest plan that breaks no rule, for a page to offer."""
-    near = PlanEvaluator(request).nearest(plan)
+    """The refusal with the nearest plan that breaks no rule and fits in memory, for a page to offer."""
+    near = PlanEvaluator(request).way_out(plan).plan
     told = Refused(problem.what, where="plan")
     told.refusals, told.plans = problem.refusals, (str(near),) if near is not None else ()
     return told
