@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from foretell.cost.kernels import FAMILIES, ORIGINS, KernelPrice, chains, families, kernel_seconds, update_seconds
 from foretell.hardware.cluster import Device
 from foretell.hardware.members import device, names
+from foretell.model.attention import ATTENTIONS, attention_kernel
 from foretell.model.operator import PARTS, OperatorPart
 from foretell.model.operators import operators
 from foretell.model.operators.convolution import Convolution
@@ -58,7 +59,8 @@ def faster(on: Device, factor: float) -> Device:
 
 
 def test_every_family_prices_operators_that_exist() -> None:
-    assert set(families()) <= set(operators())
+    attentions = {attention_kernel(name).priced_as for name in ATTENTIONS}
+    assert set(families()) <= set(operators()) | attentions
     assert sum(len(FAMILIES[name].OPERATORS) for name in FAMILIES) == len(families()), "an operator with two families"
 
 
