@@ -389,8 +389,7 @@ BROKEN = {
     "unknown table": (swapped("[network]", "[netwrok]"), "did you mean network?"),
     "extra key": (swapped('title = "our rack"', 'title = "our rack"\ncolour = "green"'), "unknown key 'colour'"),
     "optional keys": (swapped('"nvlink4"', '"nvlink4"\ncolour = "green"'), "name, size, link, ports, oversubscription"),
-    "bare number": (swapped('size = { value = 4, source = "us" }', "size = 4"), "no source beside it"),
-    "no source": (swapped('size = { value = 4, source = "us" }', "size = { value = 4 }"), "no source"),
+    "no value": (swapped('size = { value = 4, source = "us" }', 'size = { source = "us" }'), "has no value"),
     "unnamed source": (swapped('4, source = "us"', '4, source = "them"'), "[sources] has no 'them'"),
     "a text for a number": (swapped("value = 4,", 'value = "4",'), "not a positive number"),
     "half a device": (swapped("value = 4,", "value = 4.5,"), "not a whole number"),
@@ -417,6 +416,34 @@ def test_a_broken_cluster_file_names_file_key_and_example(case: str, tmp_path: P
     assert problem.value.fix or case == "not toml"
 
 
+@pytest.mark.parametrize("size", ["size = 4", "size = { value = 4 }"])
+def test_figures_of_an_own_file_need_no_source(size: str, tmp_path: Path) -> None:
+    sourced, bare = catalog.cluster(own(tmp_path)), swapped('size = { value = 4, source = "us" }', size)
+    found = catalog.cluster(own(tmp_path, bare))
+    assert (found.levels, found.groups) == (sourced.levels, sourced.groups)
+    assert found.sources["levels[0].size"] == f"given in {tmp_path / 'ours.toml'}"
+    plain = re.sub(r'\{ value = ([^,]+), source = "\w+" \}', r"\1", OWN.partition("[sources]")[0])
+    assert catalog.cluster(own(tmp_path, plain)).levels == sourced.levels
+
+
+def test_files_that_ship_need_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("foretell.hardware.table.PACKAGE", tmp_path)
+    for size in ("size = 4", "size = { value = 4 }"):
+        with pytest.raises(BadInput, match="no source"):
+            catalog.cluster(own(tmp_path, swapped('size = { value = 4, source = "us" }', size)))
+
+
+@pytest.mark.parametrize(("network", "rdma"), [("eth-400", "roce-400"), ("eth-25", "roce-25"), ("eth-100", "roce-100")])
+def test_ethernet_says_that_it_means_sockets(network: str, rdma: str) -> None:
+    (note,) = [note for note in catalog.named(f"2x8xh100,{network}").notes if "sockets" in note]
+    assert note.startswith(f"{network} is Ethernet with TCP sockets, 3") and note.endswith(f"with RDMA it is {rdma}")
+
+
+@pytest.mark.parametrize("network", ["eth-10", "ib-ndr", "roce-400"])
+def test_other_networks_say_nothing_of_sockets(network: str) -> None:
+    assert not [note for note in catalog.named(f"2x8xh100,{network}").notes if "sockets" in note]
+
+
 def test_a_folder_or_another_file_is_no_cluster(tmp_path: Path) -> None:
     (tmp_path / "room.toml").mkdir()
     own(tmp_path / "room.toml")
@@ -431,11 +458,14 @@ def test_a_folder_or_another_file_is_no_cluster(tmp_path: Path) -> None:
 
 def test_an_example_is_in_the_unit_of_its_figure(tmp_path: Path) -> None:
     """Half of an over-subscription would be refused, and links are sold in bits."""
-    bare = OWN.replace('oversubscription = { value = 1.5, source = "us" }', "oversubscription = 3")
+    bare = OWN.replace('oversubscription = { value = 1.5, source = "us" }', 'oversubscription = { source = "us" }')
     with pytest.raises(BadInput) as problem:
         catalog.cluster(own(tmp_path, bare))
     assert problem.value.fix == 'oversubscription = { value = 2, source = "us" }'
-    assert catalog.cluster(own(tmp_path, bare.replace("oversubscription = 3", problem.value.fix))).ranks == 32
+    assert (
+        catalog.cluster(own(tmp_path, bare.replace('oversubscription = { source = "us" }', problem.value.fix))).ranks
+        == 32
+    )
 
 
 FILES = {"device": "devices/h100.toml", "link": "links/ib-ndr.toml", "machine": "clusters/lassen.toml"}

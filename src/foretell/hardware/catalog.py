@@ -67,11 +67,21 @@ def named(text: str) -> NamedCluster:
     written = _read(text)
     machine = _machine(written.name)
     found = _of_device(written) if machine is None else _of_machine(written, machine)
+    found = NamedCluster(found.cluster, (*found.notes, *_sockets(written)))
     if not found.cluster.mixed:
         return found
     held = " and ".join(f"{group.ranks} x {group.device.name}" for group in found.cluster.groups)
     note = f"{found.cluster.name} mixes {held}: mixed clusters are described, not modelled yet"
     return NamedCluster(found.cluster, (*found.notes, note))
+
+
+def _sockets(written: _Written) -> Iterator[str]:
+    """What Ethernet by its plain name means, where people may mean RDMA over it."""
+    for _, link in written.links:
+        rdma = link.name.replace("eth-", "roce-")
+        if link.kind == "ethernet" and rdma != link.name and rdma in members.names("links"):
+            rate = f"{link.ceiling / 1e9:g} GB/s a port"
+            yield f"{link.name} is Ethernet with TCP sockets, {rate} at most; with RDMA it is {rdma}"
 
 
 def _machine(name: str) -> ClusterFile | None:

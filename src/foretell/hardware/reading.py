@@ -8,7 +8,7 @@ A figure is written with its source beside it, by the name that [sources] gives 
     datasheet = "NVIDIA A100 80GB datasheet, June 2021"
 
 Unknown keys, missing figures, wrong units and figures without a source are errors that name the
-file, the key and an example.
+file, the key and an example. In a person's own file a figure needs no source: `size = 8`.
 """
 
 from __future__ import annotations

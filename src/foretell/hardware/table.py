@@ -1,5 +1,8 @@
 """One table of a TOML file, read strictly, and its figures: each with the source it comes from beside it.
 
+Files that ship must say where a figure comes from. In a person's own file a figure may stand alone, `size = 8`: its
+source is that file.
+
     [sources]
     reducer = "PyTorch 2.13, torch/csrc/distributed/c10d/reducer.hpp"
 
@@ -53,10 +56,13 @@ class Figure(NamedTuple):
 class Table:
     """One table of a file, with the file and its place in it for messages."""
 
-    def __init__(self, content: dict[str, Any], file: str, path: str = "", root: Table | None = None) -> None:
+    def __init__(
+        self, content: dict[str, Any], file: str, path: str = "", root: Table | None = None, *, own: bool = False
+    ) -> None:
         self._content = content
         self.file = file
         self._path = path
+        self._own: bool = root._own if root else own  # a person's: figures need no source
         self._named_sources: dict[str, str] = root._named_sources if root else self._read_sources()
         self.sources: dict[str, str] = root.sources if root else {}
 
@@ -120,16 +126,17 @@ class Table:
     def entry(self, key: str, line: str = '{ value = ..., source = "..." }') -> Figure:
         """A figure as it is written; `line` is what could stand there."""
         entry = self._value(key, line)
-        if not isinstance(entry, dict):
+        if not isinstance(entry, dict) and not self._own:
             raise BadInput(f"{entry!r} has no source beside it", where=self.at(key), fix=line)
-        fields = cast(dict[str, Any], entry)
+        fields = cast(dict[str, Any], entry if isinstance(entry, dict) else {"value": entry})
         for name in fields:
             if name not in ("value", "source"):
                 raise BadInput(f"unknown key {name!r}", where=self.at(key), fix=line)
-        for name in ("value", "source"):
+        for name in ("value",) if self._own else ("value", "source"):
             if name not in fields:
                 raise BadInput(f"the figure has no {name}", where=self.at(key), fix=line)
-        source = self.sources[self.full(key)] = self._source(key, fields["source"])
+        source = self._source(key, fields["source"]) if "source" in fields else f"given in {self.file}"
+        self.sources[self.full(key)] = source
         return Figure(fields["value"], source, self.at(key))
 
     def check_every_source_is_used(self) -> None:
@@ -203,7 +210,7 @@ def open_table(path: Path) -> Table:
         raise BadInput(what, where=str(path), fix="a text file, in UTF-8") from None
     except tomllib.TOMLDecodeError as problem:
         raise BadInput(f"not a TOML file: {problem}", where=str(path)) from None
-    return Table(content, _shown(path))
+    return Table(content, _shown(path), own=not _ships(path))
 
 
 def _inside(folder: Path) -> str:
@@ -217,5 +224,11 @@ def _inside(folder: Path) -> str:
 
 def _shown(path: Path) -> str:
     """A file that ships is shown by its place in the package: hardware/devices/h100.toml."""
-    package = Path(__file__).parents[1]
-    return str(path.relative_to(package)) if path.is_relative_to(package) else str(path)
+    return str(path.relative_to(PACKAGE)) if _ships(path) else str(path)
+
+
+PACKAGE = Path(__file__).parents[1]
+
+
+def _ships(path: Path) -> bool:
+    return path.is_relative_to(PACKAGE)

@@ -1,6 +1,7 @@
 """Where a model comes from: one text, four kinds of source.
 
 resnet50, llama3-8b:layers=16        the zoo, by name, fields set if wished
+meta-llama/Llama-3.1-8B, vit_b_16    the same, by names that it has elsewhere
 path/to/config.json, path/to/folder  a Hugging Face configuration
 path/to/model.net                    a layer file of the oracle paper
 path/to/graph.json                   a graph written by `foretell analyze --graph`
@@ -14,9 +15,10 @@ import json
 from pathlib import Path
 from typing import Any, cast
 
-from foretell.errors import BadInput, UnknownName, near
+from foretell.errors import BadInput, UnknownName
 from foretell.model import zoo
 from foretell.model.graph import Graph
+from foretell.model.naming import meant
 
 LARGEST_BATCH = 10_000_000
 LONGEST_TEXT = 250  # file systems refuse longer names
@@ -33,6 +35,7 @@ def load(spec: str, batch: int | None = None, seq: int | None = None, dtype: str
         raise BadInput(f"a sequence of {seq} tokens", fix=f"a whole number from 1 to {LARGEST_BATCH:,}")
     if not spec.strip():
         raise BadInput("the model has no name", fix="resnet50, or any other of `foretell list models`")
+    spec = named(spec)
     name, _, rest = spec.partition(":")
     if name in zoo.names():
         return _from_zoo(spec, rest, batch, seq, dtype)
@@ -51,8 +54,8 @@ def load(spec: str, batch: int | None = None, seq: int | None = None, dtype: str
     if path.is_file():
         what = f"{spec} is a file, but not one that holds a model"
         raise BadInput(what, fix="a config.json, its folder, a .net file, a graph in JSON or file.py:factory")
-    if "/" in spec or path.suffix:
-        known = "".join(f"{name}, or " for name in near(path.name, zoo.names(), most=1))  # a hub's name of one of ours
+    if "/" in spec or path.suffix[1:].isalpha():  # llama3.1-9b is no file
+        known = "".join(f"{name}, or " for name in meant(path.name, zoo.names())[:1])  # a hub's name of one of ours
         fix = f"{known}a config.json, its folder, a .net file or file.py:factory"
         raise BadInput(f"no such file or folder: {spec}", fix=fix)
     try:
@@ -62,8 +65,16 @@ def load(spec: str, batch: int | None = None, seq: int | None = None, dtype: str
         raise UnknownName(problem.what, fix=f"{problem.fix}; {hint}") from None
 
 
+def named(spec: str) -> str:
+    """The text of a model under the zoo's own name; a file or a folder of that name is what was meant instead."""
+    if len(spec) > LONGEST_TEXT or "\0" in spec or spec.partition(":")[0] in zoo.names():
+        return spec
+    return spec if Path(spec).exists() else zoo.canonical(spec)
+
+
 def in_words(spec: str, seq: int | None = None) -> str:
     """The text of a model; that of a configuration in the words of the zoo, whose modules can be run."""
+    spec = named(spec)
     if spec.partition(":")[0] in zoo.names() or len(spec) > LONGEST_TEXT:
         return spec
     path = Path(spec)

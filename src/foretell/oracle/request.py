@@ -16,6 +16,7 @@ from foretell.errors import BadInput, unknown
 from foretell.hardware import catalog, quantity
 from foretell.hardware.cluster import Cluster
 from foretell.hardware.disturbance import CALM, Disturbance
+from foretell.model import source
 from foretell.model.graph import Graph
 from foretell.model.optimizer import OPTIMIZERS
 from foretell.oracle.training import STEP_ALONE, TrainingRun
@@ -175,9 +176,10 @@ def read(**words: Unpack[Words]) -> Request:
     if graph is not None and seq is not None:
         fix = "1 or more tokens, for a model that is named: --seq 4096"
         raise BadInput("a graph has its own sequence", where="--seq", fix=fix)
-    named = _cluster(words.get("on"))
+    named, text = _cluster(words.get("on")), model.name if isinstance(model, Graph) else fspath(model)
+    own = text if graph is not None else source.named(text)
     return Request(
-        model=model.name if isinstance(model, Graph) else fspath(model),
+        model=own,
         graph=graph,
         cluster=named.cluster if named else None,
         plan=read_plan(plan) if plan is not None else None,
@@ -202,7 +204,11 @@ def read(**words: Unpack[Words]) -> Request:
         ),
         run=words.get("run", STEP_ALONE),
         disturbance=words.get("disturbance") or CALM,
-        notes=(*words.get("notes", ()), *(named.notes if named else ())),
+        notes=(
+            *words.get("notes", ()),
+            *([f"{text} is {own} of the zoo"] if own != text else []),
+            *(named.notes if named else ()),
+        ),
     )
 
 

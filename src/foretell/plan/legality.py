@@ -231,13 +231,13 @@ def _stages(trainer: Trainer, plan: Plan, around: Surroundings) -> Iterator[Refu
 
 
 def _uneven(trainer: Trainer, plan: Plan, pipeline: Pipeline, layers: int) -> Iterator[Plan]:
-    """The plan on as many stages, where the first and the last may have fewer or more layers than those between."""
+    """The plan on as many stages, where the first and the last have fewer layers than those between, or one more."""
     stages = _stage_count(pipeline, pipeline.ranks)
     if not trainer.legal.uneven_stages or stages < 3:
         return
     for middle in (-(-layers // stages), layers // stages):
         ends = layers - middle * (stages - 2)
-        if middle > 0 and ends > 1:
+        if 1 < ends <= 2 * (middle + 1):
             split = (ends - ends // 2, *[middle] * (stages - 2), ends // 2)  # the last one has the head, too
             yield from replaced(plan, pipeline, with_fields(pipeline, split=split))
 

@@ -18,6 +18,7 @@ from foretell.hardware import catalog
 from foretell.hardware.cluster import Cluster
 from foretell.model import source, zoo
 from foretell.model.graph import Graph
+from foretell.model.naming import unknown_model
 from foretell.oracle import upgrades
 from foretell.oracle.request import Request
 from foretell.oracle.resolve import PlanEvaluator, Resolved, resolve
@@ -156,9 +157,10 @@ def model_text(text: str) -> str:
     """What `source.load` understands, of a model of the zoo or one that was uploaded; never code or another path."""
     if text.startswith(uploads.PREFIX):
         return str(uploads.path(text))
+    text = zoo.canonical(text)
     name = text.partition(":")[0]
     if name not in zoo.names():
-        raise unknown("model", name, zoo.names()).within("model")
+        raise unknown_model(name, zoo.names()).within("model")
     return text
 
 

@@ -58,10 +58,16 @@ def _meant(text: str) -> Iterator[str]:
         yield "strategy"
     if re.match(r"[0-9]+x", text) or text.endswith(".toml") or re.fullmatch(r".+:[0-9]+", text):
         yield "cluster"
-    if text.partition(":")[0] in names("model") or "/" in text or text.endswith((".json", ".net")) or ".py:" in text:
+    if _is_model(text) or "/" in text or text.endswith((".json", ".net")) or ".py:" in text:
         yield "model"
     if KINDS["policy"].having(text):
         yield "policy"
+
+
+def _is_model(text: str) -> bool:
+    from foretell.model import zoo
+
+    return zoo.canonical(text).partition(":")[0] in zoo.names()
 
 
 def _unknown(text: str) -> UnknownName:

@@ -20,7 +20,7 @@ def page(text: str) -> MemberPage:
     from foretell.model.totals import totals
     from foretell.plan.facts import facts
 
-    graph = source.load(text)
+    graph = source.load(text := source.named(text))
     needs, found = totals(graph), facts(graph)
     lines = [
         PageFigure("parameters", f"{show_count(needs.parameters)} ({needs.parameters:,})"),

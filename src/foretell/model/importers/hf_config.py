@@ -119,10 +119,14 @@ def _kind(config: Config) -> HfModelType:
     if name in UNFIT:
         raise config.bad(key, f"{name} fits no family of the zoo: {UNFIT[name]}", fix=TORCH)
     if name not in KINDS:
-        close = near(name, KINDS)
+        close = [kind for kind in near(name, KINDS) if _numbers(kind) == _numbers(name)]  # llama4 is no llama
         known = f"did you mean {', '.join(close)}?" if close else f"known: {', '.join(KINDS)}"
         raise config.bad(key, f"no model type is called {shown(name)}", fix=f"{known}; for any other model {TORCH}")
     return KINDS[name]
+
+
+def _numbers(name: str) -> list[str]:
+    return re.findall(r"[0-9.]+", name)
 
 
 def _length(config: Config, kind: HfModelType, seq: int | None) -> int:

@@ -12,9 +12,11 @@ from typing import Any, cast
 
 import msgspec
 
-from foretell.errors import BadInput, unknown
+from foretell.errors import BadInput
+from foretell.model import naming
 from foretell.model.family import Family
 from foretell.model.graph import Graph
+from foretell.model.naming import unknown_model
 from foretell.registry import OpenSet
 
 FAMILIES = OpenSet(__name__, "model family")
@@ -33,12 +35,17 @@ def names() -> dict[str, Family]:
     return found
 
 
+def canonical(spec: str) -> str:
+    """The text of a model with the zoo's own name, if it is one of its members under another name."""
+    return naming.canonical(spec, names())
+
+
 def parse(spec: str) -> tuple[str, Family]:
     """A name with fields, such as 'llama3-8b:layers=16', as (name, fields)."""
-    name, _, rest = spec.partition(":")
+    name, _, rest = canonical(spec).partition(":")
     known = names()
     if name not in known:
-        raise unknown("model", name, known, listing="foretell list models")
+        raise unknown_model(name, known)
     fields: dict[str, str] = {}
     for item in rest.split(",") if rest else ():
         key, equals, value = item.partition("=")
