@@ -14,9 +14,12 @@ from foretell.plan.job import Job
 from foretell.plan.setting import Setting
 from foretell.plan.text import parse
 from foretell.plan.trainer import Trainer, trainer
+from foretell.program.action import Allocate, Free
 from foretell.program.expand import expand
 from foretell.program.expanded import ExpandedProgram
 from foretell.program.lower import lower
+from foretell.program.program import Program
+from foretell.program.rank_program import BlockKind, RankProgram
 
 WIDTH = 4
 """Bytes of an fp32 element: models and plans are in fp32 where a test does not say otherwise."""
@@ -37,6 +40,23 @@ def program(model: str, plan: str, batch: int, trained_by: str | Trainer = "pyto
     graph = load(model, batch // parsed.microbatches)
     chosen = changed(trained_by, "tensor", vocabulary_multiple=0) if isinstance(trained_by, str) else trained_by
     return expand(lower(Setting(graph, Job(batch=batch), parsed, chosen)))
+
+
+@functools.cache
+def lowered(model: str, plan: str) -> Program:
+    """The folded program of a plan, one micro-batch of four samples a step."""
+    return lower(Setting(load(model, 4), Job(batch=4), parse(plan), trainer("pytorch")))
+
+
+def left_after_forward(made: RankProgram, kind: BlockKind) -> float:
+    """Bytes that a kind of layer leaves for its backward pass."""
+    alive: dict[str, float] = {}
+    for action in made.bodies.forward(*kind, "").actions:
+        if isinstance(action, Allocate):
+            alive[action.name] = action.bytes
+        elif isinstance(action, Free):
+            alive.pop(action.name, None)
+    return sum(alive.values())
 
 
 def changed(name: str, part: str, **constants: Any) -> Trainer:

@@ -11,7 +11,12 @@ import torch.nn.functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from docs.pages import FILE, ROOT
+from foretell.hardware import catalog
+from foretell.hardware.topology import fabric_topology
 from foretell.model.operators.attention import Attention
+from foretell.plan.policies.recompute import Recompute
+from foretell.program.rank_program import RankProgram
+from program_cases import left_after_forward, lowered
 
 FILES = dict(FILE.findall((ROOT / "docs" / "adding.md").read_text()))
 
@@ -82,3 +87,38 @@ def test_linear_attention_computes_the_flops_that_torch_counts() -> None:
     assert part.matrix == counter.get_total_flops()
     longer = linear.KERNEL.forward(Attention(), {**n, "query": 512, "key": 512}, dict.fromkeys("qkvy", 2))
     assert longer.matrix == 2 * part.matrix
+
+
+# recompute of the feed-forward part
+
+MLP = "src/foretell/plan/recomputations/mlp.py"
+LAYER = "llama:layers=3,hidden=64,heads=4,kv_heads=2,ffn=96,vocab=50,seq=32"
+
+
+@pytest.mark.parametrize(("plan", "ranks"), [("dp1", 1), ("tp2", 2)])
+def test_what_is_dropped_lies_between_the_products(plan: str, ranks: int) -> None:
+    """gate, up, silu(gate) and silu(gate) * up, of four bytes an element."""
+    found = lowered(LAYER, plan)
+    kind = max(found.partition.kinds, key=lambda one: one.stop - one.start)
+    saved, dropped = (
+        left_after_forward(RankProgram(found.rank_program.layout, rule), kind)
+        for rule in (Recompute().rule, member(MLP).RECOMPUTATION)
+    )
+    tokens, wide = 4 * 32, 96 // ranks
+    assert saved - dropped == 4 * tokens * wide * 4
+
+
+# a torus
+
+TORUS = "src/foretell/hardware/topologies/torus.py"
+
+
+@pytest.mark.parametrize(
+    ("ranks", "wires"), [(16, 1.0), (32, 1.25), (64, 2.25), (512, 4.0)]
+)  # two units in a row, four, a row of eight, eight rows
+def test_an_all_to_all_on_a_torus_shares_wires_with_what_passes_through(ranks: int, wires: float) -> None:
+    cluster = catalog.cluster("512xh100")
+    held = (1, 8, ranks)
+    (torus,), (tree,) = (one.crossings(cluster, held, 1) for one in (member(TORUS).TOPOLOGY, fabric_topology("tree")))
+    assert torus.through_all == tree.through_all / wires
+    assert (torus.through_one, torus.through_rank) == (tree.through_one, tree.through_rank)

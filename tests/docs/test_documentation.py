@@ -121,6 +121,8 @@ def test_what_a_page_adds_is_new() -> None:
         "devices",
         "architectures",
         "attentions",
+        "topologies",
+        "recomputations",
         "zoo",
         "strategies",
         "optimizers",

@@ -7,16 +7,19 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import foretell.hardware
 from foretell.cost.collectives import LIBRARIES
+from foretell.cost.fabric import Group, route
 from foretell.errors import BadInput
 from foretell.hardware import catalog, members
 from foretell.hardware.cluster import COLLECTIVE_CLASSES, Cluster, Level
 from foretell.hardware.packing import packed
+from foretell.hardware.topology import TOPOLOGIES
 from law_examples import reached
 
 FOLDER = Path(foretell.hardware.__file__).parent
@@ -260,9 +263,10 @@ def dividing(draw: st.DrawFn, number: int) -> int:
     return draw(st.sampled_from([n for n in range(1, number + 1) if number % n == 0]))
 
 
-@given(st.data())
-def test_the_level_of_an_axis_is_the_innermost_that_holds_every_group(data: st.DataObject) -> None:
-    cluster = data.draw(clusters())
+@pytest.mark.parametrize("topology", list(TOPOLOGIES))
+@given(data=st.data())
+def test_the_level_of_an_axis_is_the_innermost_that_holds_every_group(topology: str, data: st.DataObject) -> None:
+    cluster = msgspec.structs.replace(data.draw(clusters()), topology=topology)
     size = dividing(data.draw, cluster.ranks)
     stride = dividing(data.draw, cluster.ranks // size)
     found = cluster.levels.index(cluster.level_of(size, stride))
@@ -274,10 +278,11 @@ def test_the_level_of_an_axis_is_the_innermost_that_holds_every_group(data: st.D
         assert not held or at >= found
 
 
-@given(st.data())
-def test_a_larger_group_crosses_no_fewer_levels(data: st.DataObject) -> None:
+@pytest.mark.parametrize("topology", list(TOPOLOGIES))
+@given(data=st.data())
+def test_a_larger_group_crosses_no_fewer_levels(topology: str, data: st.DataObject) -> None:
     """Axes of a mesh nest, so sizes and strides grow by multiplying."""
-    cluster = data.draw(clusters())
+    cluster = msgspec.structs.replace(data.draw(clusters()), topology=topology)
     size = dividing(data.draw, cluster.ranks)
     stride = dividing(data.draw, cluster.ranks // size)
     more = dividing(data.draw, cluster.ranks // size // stride)
@@ -285,9 +290,10 @@ def test_a_larger_group_crosses_no_fewer_levels(data: st.DataObject) -> None:
     assert at(cluster.level_of(size * more, stride)) >= at(cluster.level_of(size, stride))
 
 
-@given(st.data())
-def test_the_spread_of_a_group_covers_it(data: st.DataObject) -> None:
-    cluster = data.draw(clusters())
+@pytest.mark.parametrize("topology", list(TOPOLOGIES))
+@given(data=st.data())
+def test_the_spread_of_a_group_covers_it(topology: str, data: st.DataObject) -> None:
+    cluster = msgspec.structs.replace(data.draw(clusters()), topology=topology)
     size = dividing(data.draw, cluster.ranks)
     stride = dividing(data.draw, cluster.ranks // size)
     spread = cluster.spread(size, stride)
@@ -296,6 +302,22 @@ def test_the_spread_of_a_group_covers_it(data: st.DataObject) -> None:
     outside = cluster.levels.index(cluster.level_of(size, stride)) + 1
     assert all(count == 1 for count in spread[outside:])
     assert (spread[outside - 1] > 1) == (size > 1)
+
+
+@pytest.mark.parametrize("topology", list(TOPOLOGIES))
+@given(data=st.data(), sharing=st.integers(1, 8))
+def test_a_route_offers_something_and_no_more_to_groups_that_share(
+    topology: str, data: st.DataObject, sharing: int
+) -> None:
+    cluster = msgspec.structs.replace(data.draw(clusters()), topology=topology)
+    size = dividing(data.draw, cluster.ranks)
+    group = Group(size, dividing(data.draw, cluster.ranks // size))
+    alone, shared = route(group, cluster), route(group, cluster, sharing)
+    assert (alone.level or cluster.levels[0].name) == cluster.level_of(group.ranks, group.stride).name
+    assert shared.hops == alone.hops and all(0 < hop.rate <= hop.link.bandwidth for hop in alone.hops)
+    for one, other in zip(alone.crossings, shared.crossings, strict=True):
+        for rate in ("through_one", "through_all", "through_rank"):
+            assert 0 < getattr(other, rate) <= getattr(one, rate)
 
 
 @pytest.mark.reaches(packed=5, nested=2)

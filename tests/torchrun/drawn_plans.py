@@ -90,7 +90,7 @@ class Drawn(NamedTuple):
             storage in ("zero1", "zero2")
             or (storage == "zero3" and "pp" in words)
             or "spatial" in words
-            or (plan.policy(Recompute).again == "all" and words & {"tp", "filter", "channel"})
+            or (plan.policy(Recompute).rule.together(1) and words & {"tp", "filter", "channel"})
             or (self.model == MIXTURE and routed)
         )
 

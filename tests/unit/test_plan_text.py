@@ -30,6 +30,7 @@ from foretell.plan.policies.overlap import Overlap
 from foretell.plan.policies.precision import FORMATS, Precision
 from foretell.plan.policies.recompute import Recompute
 from foretell.plan.policy import Policy
+from foretell.plan.recomputation import recomputation
 from foretell.plan.strategies.context import Context
 from foretell.plan.strategies.data import Data
 from foretell.plan.strategies.filter import Filter
@@ -402,19 +403,20 @@ def test_operands_of_block_scaled_products() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "keeps", "again", "segment"),
+    ("text", "like", "together"),
     [
-        ("", "all", "nothing", 0),
-        ("+recompute:attention", "all but attention", "attention", 0),
-        ("+recompute:block", "each block's input", "all", 1),
-        ("+recompute:every3", "every n-th block's input", "all", 3),
-        ("+recompute:every20", "every n-th block's input", "all", 8),
-        ("+recompute:full", "the stage's inputs", "all", 8),
+        ("", "none", 0),
+        ("+recompute:attention", "attention", 0),
+        ("+recompute:block", "block", 1),
+        ("+recompute:every3", "block", 3),
+        ("+recompute:every20", "block", 8),
+        ("+recompute:full", "block", 8),
     ],
 )
-def test_recompute(text: str, keeps: str, again: str, segment: int) -> None:
-    policy = parse(text).policy(Recompute)
-    assert (policy.keeps, policy.again, policy.segment(8)) == (keeps, again, segment)
+def test_recompute(text: str, like: str, together: int) -> None:
+    rule = parse(text).policy(Recompute).rule
+    assert rule.of_one_layer() == recomputation(like)
+    assert rule.together(8) == together
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from typing import Any, Final, cast
 from foretell.dialects._recipe import Recipe
 from foretell.dialects._table import NOTES, Correspondence, Document, Figures, Formula, KeyChoice, Same
 from foretell.errors import BadInput
+from foretell.plan.recomputation import recomputations
 
 GRADIENT: Final = 4
 """Bytes of a gradient as it travels (fp32): buckets are counted in elements."""
@@ -174,14 +175,20 @@ def _storage(at: Place, absent: Any) -> Formula:
 
 # --- recomputation ------------------------------------------------------------------------------
 
+USUAL: Final = ("core_attn",)
+"""What Megatron recomputes where no modules are named."""
+
 CHEAP: Final = ("layernorm", "mla_up_proj", "moe_act", "shared_experts")
 """Modules whose recomputation costs little time: they are told, and not priced."""
 
 
 def _selected(modules: Any) -> Figures:
-    """Selective recomputation: that of attention is a word of plans, that of other modules is not."""
+    """Selective recomputation: by the rule of these modules; else as that of attention, where the rest is cheap."""
     given = cast("list[Any]", modules) if isinstance(modules, list) else [modules] if modules else ["core_attn"]
     chosen = [str(one) for one in given]
+    known = [name for name, rule in recomputations().items() if rule.modules and set(rule.modules) == set(chosen)]
+    if known:
+        return {"recompute": known[0]}
     others = [one for one in chosen if one != "core_attn"]
     dear = [one for one in others if one not in CHEAP]
     if dear:
@@ -199,8 +206,9 @@ def _recompute(at: Place) -> Formula:
     )
 
     def write(recipe: Recipe) -> Document:
-        if recipe.recompute == "attention":
-            return {granularity: "selective"}
+        rule = recomputations().get(recipe.recompute)
+        if rule and rule.modules:
+            return {granularity: "selective", **({} if rule.modules == USUAL else {modules: list(rule.modules)})}
         every = {"block": "1"}.get(recipe.recompute, recipe.recompute.removeprefix("every"))
         if not every.isdecimal():
             return {}

@@ -179,7 +179,7 @@ def _policy_figures(policy: Policy) -> dict[str, Any]:
         case Precision():
             return {"precision": policy.name or "fp32"}
         case Recompute():
-            return {"recompute": f"every{policy.every}" if policy.every else policy.granularity}
+            return {"recompute": policy.option}
         case Offload():
             return {"offload": policy.moved}
         case Overlap():

@@ -22,6 +22,7 @@ from foretell.errors import BadInput, unknown
 from foretell.hardware.architecture import Reached
 from foretell.hardware.measured import Surface
 from foretell.hardware.quantity import show
+from foretell.hardware.topology import FabricTopology, fabric_topology
 
 PRECISIONS = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "mxfp8", "nvfp4", "int8")
 """Precisions that a device can have a rate for."""
@@ -175,6 +176,7 @@ class Cluster(msgspec.Struct, frozen=True):
     text: str  # `catalog.cluster(text)` gives this cluster back
     sources: dict[str, str]
     library: str = ""  # what carries out collectives; empty: what its devices usually have
+    topology: str = "tree"  # how units are joined, from `topologies/`
 
     def __hash__(self) -> int:
         return hash(self.text)
@@ -223,6 +225,11 @@ class Cluster(msgspec.Struct, frozen=True):
         inside = takewhile(lambda level: not level.link.per_port, self.levels)
         return math.prod(level.size for level in inside)
 
+    @property
+    def fabric(self) -> FabricTopology:
+        """How its units are joined."""
+        return fabric_topology(self.topology)
+
     def level_of(self, size: int, stride: int = 1) -> Level:
         """The innermost level whose units hold every group of `size` ranks that are `stride` apart.
 
@@ -230,38 +237,21 @@ class Cluster(msgspec.Struct, frozen=True):
         that such blocks do not fill evenly cuts some group in two, and the slowest group sets the
         time: three ranks apart on nodes of eight cross the network.
         """
-        block = self._block(size, stride)
-        for level in self.levels:
-            if size == 1 or self.unit(level) % block == 0 or self.unit(level) >= self.ranks:
-                return level
-        raise AssertionError("the outermost level holds all ranks")
+        crossed = [level for level, count in zip(self.levels, self.spread(size, stride), strict=True) if count > 1]
+        return crossed[-1] if crossed else self.levels[0]
 
     def spread(self, size: int, stride: int = 1) -> tuple[int, ...]:
         """Per level, how many units of the level below hold members of one group (the widest one).
 
-        Eight ranks, eight apart, on nodes of eight: (1, 8), one rank a node in eight nodes. A group
-        that would fit a unit but is cut by its border counts as cut in half.
+        Eight ranks, eight apart, on nodes of eight: (1, 8), one rank a node in eight nodes.
         """
-        block = self._block(size, stride)
-        counts: list[int] = []
-        held = 1
-        for level in self.levels:
-            unit = self.unit(level)
-            cut = unit % block != 0 and unit < self.ranks
-            fitting = min(size, unit // stride, -(-size // 2) if cut else size)
-            inside = max(held, fitting)
-            counts.append(-(-inside // held))
-            held = inside
-        return tuple(counts)
-
-    def _block(self, size: int, stride: int) -> int:
         if size < 1 or stride < 1 or size * stride > self.ranks:
             raise BadInput(
                 f"{size} ranks, {stride} apart, take {size * stride} ranks; {self.name} has {self.ranks}",
                 where=self.text,
                 fix="a smaller group, or a larger cluster",
             )
-        return size * stride
+        return self.fabric.spread(self, size, stride)
 
     def node_bandwidth(self, level: Level) -> float:
         """Nominal B/s, one way, that one node can send at a level."""

@@ -37,6 +37,7 @@ from foretell.hardware.cluster import (
     NodeShape,
 )
 from foretell.hardware.table import NEXT_LINE, Table, figure_line, open_table
+from foretell.hardware.topology import TOPOLOGIES
 
 DEVICE_KEYS = (
     *("title", "architecture", "host_link", "memory", "memory_bandwidth", "cache", "multiprocessors", "clock"),
@@ -55,7 +56,7 @@ LINK_KEYS = (
     "efficiency",
     "sources",
 )
-CLUSTER_KEYS = ("title", "device", "devices", "levels", "network", "library", "sources")
+CLUSTER_KEYS = ("title", "device", "devices", "levels", "network", "library", "topology", "sources")
 LEVEL_KEYS = ("name", "size", "link", "ports", "oversubscription")
 """The keys of each table, the optional ones too."""
 
@@ -247,8 +248,16 @@ def machine(path: Path, text: str, get_device: Callable[[str], Device], get_link
         text=text,
         sources=table.sources,
         library=table.text("library", "nccl") if "library" in table else "",
+        topology=_topology(table),
     )
     return ClusterFile(found, network, ports)
+
+
+def _topology(table: Table) -> str:
+    found = table.text("topology", "tree") if "topology" in table else "tree"
+    if found not in TOPOLOGIES:
+        raise unknown("topology", found, TOPOLOGIES, listing="foretell list fabrics").within(table.at("topology"))
+    return found
 
 
 _LEVEL = NEXT_LINE.join(['name = "node"', figure_line("size", "count", "us"), 'link = "nvlink4-switch"'])

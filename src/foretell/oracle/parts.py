@@ -145,7 +145,7 @@ class Parts:
     def chosen(self, policies: tuple[Policy, ...]) -> PolicySet:
         plan = Plan(policies=policies)
         offload, precision, recompute = plan.policy(Offload), plan.policy(Precision), plan.policy(Recompute)
-        local = (recompute.again, offload.activations, plan.policy(Imbalance), plan.policy(BatchNorm))
+        local = (recompute.rule.of_one_layer(), offload.activations, plan.policy(Imbalance), plan.policy(BatchNorm))
         care = (offload.optimizer, offload.weights, precision, plan.policy(Bucket), plan.policy(Compression))
         execution = (plan.policy(Execution), plan.policy(Overlap))
         numbers = map(self.number, (local, (recompute, offload.activations), care, execution))

@@ -20,6 +20,7 @@ from foretell.plan.policies.offload import Offload
 from foretell.plan.policies.precision import Precision
 from foretell.plan.policies.recompute import Recompute
 from foretell.plan.policy import Policy
+from foretell.plan.recomputation import recomputations
 from foretell.plan.repair import divisors
 from foretell.plan.strategies.data import Data
 from foretell.plan.strategies.pipeline import Pipeline
@@ -81,9 +82,9 @@ def smaller_passes(plan: Plan, microbatches: int, micro: int) -> Iterator[Propos
 
 def policies(plan: Plan) -> Iterator[Proposal]:
     """More that runs again, and optimizer states on the host."""
-    order = ("none", "attention", "block")
-    now = plan.policy(Recompute).granularity
-    for word in order[order.index(now) + 1 :] if now in order else ():
+    order = [name for name, rule in recomputations().items() if rule.searched and rule.together(2) <= 1]
+    now = plan.policy(Recompute).option
+    for word in order[order.index(now) + 1 :] if now in order else ():  # a layer at a time, or less
         yield _with_policy(f"+recompute:{word}", "recompute", plan, Recompute(granularity=word))
     offload = plan.policy(Offload)
     if not offload.optimizer:

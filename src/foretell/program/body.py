@@ -16,19 +16,19 @@ import msgspec
 
 from foretell.model.autocast import PRODUCTS
 from foretell.model.graph import Graph, Node
-from foretell.model.layers import pieces
 from foretell.model.memory_order import compiled_convolutions, turned_convolutions
-from foretell.model.operators.attention import Attention
 from foretell.model.operators.convolution import Convolution
 from foretell.model.operators.cross_entropy import CrossEntropy
 from foretell.model.operators.elementwise import Elementwise
 from foretell.model.operators.layout import View
 from foretell.model.resize import skeleton
 from foretell.plan.placement import Placement, Replicated
+from foretell.plan.recomputation import Recomputation
 from foretell.program.action import Action, Actions, Allocate, Communicate, Compute, Free, Phase
 from foretell.program.aliases import storage_owner
 from foretell.program.blocks import working_elements
 from foretell.program.lifetimes import End, Lifetimes, lifetimes
+from foretell.program.recomputed import Recomputed, recomputed
 from foretell.program.sharding.layout import Layout, TrafficMoment, has_weight_gradient
 from foretell.program.sharding.propagate import PlacementChange
 from foretell.units import WIDTH, Quantity
@@ -62,12 +62,14 @@ class Body(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Bodies:
-    """Writes the bodies of pieces; `again` says what runs a second time: nothing, attention or all (of layers)."""
+    """Writes the bodies of pieces, under a rule of recomputation."""
 
     layout: Layout
-    again: str = "nothing"
-    plain: Lifetimes = field(init=False)
+    rule: Recomputation
+    recomputed: Recomputed = field(init=False)
+    remade: Lifetimes = field(init=False)  # of what runs again, in the backward pass
     kept: Lifetimes = field(init=False)
+    dropped: frozenset[tuple[int, int]] = field(init=False)  # storages that are made again
     index: _Index = field(init=False)
     turned: frozenset[tuple[int, int]] = field(init=False)
     widths: Widths = field(init=False)
@@ -81,22 +83,15 @@ class Bodies:
         by_compiler = compiled_convolutions(like) if self.layout.compiled else frozenset[tuple[int, int]]()
         object.__setattr__(self, "turned", turned_convolutions(like) | by_compiler)
         object.__setattr__(self, "widths", _widths(like))
-        object.__setattr__(self, "plain", lifetimes(like))
-        object.__setattr__(self, "index", _Index(self.layout, self.plain))
-        blocks = range(len(graph.blocks))
-        attention = frozenset(
-            (at, i)
-            for at in blocks
-            for i, node in enumerate(graph.blocks[at].nodes)
-            if isinstance(node.operator, Attention)
-        )
-        drops = attention if self.again == "attention" else frozenset[tuple[int, int]]()
-        repeated = frozenset(at for at in blocks if self.again == "all" and self._runs_again(at))
-        object.__setattr__(self, "kept", lifetimes(like, drops, repeated))
-
-    def _runs_again(self, at: int) -> bool:
-        """Whether a block is a layer: what lies between layers is kept."""
-        return self.index.layer[at]
+        recompute = recomputed(like, self.rule)
+        remade = lifetimes(like, recompute.inside)
+        object.__setattr__(self, "recomputed", recompute)
+        object.__setattr__(self, "remade", remade)
+        kept = lifetimes(like, recompute.inside, recompute.again) if recompute.again else remade
+        object.__setattr__(self, "kept", kept)
+        dropped = ((at, number) for at, index in recompute.again for number in remade.begins[at, index])
+        object.__setattr__(self, "dropped", frozenset(dropped))
+        object.__setattr__(self, "index", _Index(self.layout, remade))
 
     def forward(self, at: int, start: int, stop: int, name: str) -> Body:
         """The forward pass of some operators of a block."""
@@ -126,12 +121,11 @@ class Bodies:
 
     def _backwards(self, at: int, start: int, stop: int) -> list[Action | NewGradient]:
         actions: list[Action | NewGradient] = []
-        if self.again == "all" and self._runs_again(at):
-            for index in range(start, stop):
-                actions += self._forward(at, index, self.plain, again=True)
+        block = self.layout.graph.blocks[at]
+        reruns = self.recomputed.reruns(at, block, start, stop)
         for index in reversed(range(start, stop)):
-            node = self.layout.graph.blocks[at].nodes[index]
-            inside = self.again == "attention" and isinstance(node.operator, Attention)
+            actions += self._again(at, reruns.get(index, []))
+            node, inside = block.nodes[index], (at, index) in self.recomputed.inside
             if inside:
                 actions += self._inside_again(at, index, node)
             actions += self._backward(at, index)
@@ -148,14 +142,28 @@ class Bodies:
         for number in lives.begins.get((at, index), ()):
             if not (again and (at, number) in self.index.handed_on):
                 yield Allocate(self._name(at, number), self._made_bytes(at, index, number), "activation")
-        if not self._drops_casts(at) or again:
+        if again or (at, index) not in self.recomputed.again:
             yield from self._casts(at, node, Allocate)
         yield from self._in_blocks(at, index, node, "forward", again)
         yield from self.layout.moving(at, TrafficMoment(index, "forward", after=True, gradient=False))
         for end in lives.forward.get((at, index), ()):
-            if not again or end.name.number < len(self.layout.graph.blocks[at].tensors):
-                yield self._free(end)
+            yield self._free(end)
         yield from self._copies_end(at, index)
+
+    def _again(self, at: int, indices: list[int]) -> Iterator[Action]:
+        """Operators that run again: what is there already stays, and what no backward pass needs goes at the end."""
+        made: dict[str, Allocate] = {}
+        for index in indices:
+            for action in self._forward(at, index, self.remade, again=True):
+                if isinstance(action, Allocate):
+                    made[action.name] = action
+                elif isinstance(action, Free) and made.pop(action.name, None) is None:
+                    continue
+                yield action
+        if made:
+            ends = (end for (block, _), found in self.remade.forward.items() if block == at for end in found)
+            passing = {self._name(*end.name) for end in ends}
+            yield from (Free(n, one.bytes) for n, one in made.items() if n in passing or one.kind == "gathered")
 
     def _in_blocks(self, at: int, index: int, node: Node, part: str, again: bool = False) -> Iterator[Action]:
         """A part of an operator, with the copies that a processor's library makes for it."""
@@ -220,17 +228,11 @@ class Bodies:
             yield from self._new_gradients(at, node)
             yield from self._gradients_end(at, index, node)
         yield from self._casts(at, node, Free)
-        lives = self.plain if self.again == "all" and self._runs_again(at) else self.kept
-        for end in lives.backward.get((at, index), ()):
-            if lives is self.kept or end.name.number < len(self.layout.graph.blocks[at].tensors):
+        for end in self.remade.backward.get((at, index), ()):
+            if end.name in self.dropped:
                 yield self._free(end)
-        if lives is not self.kept:
-            for end in self.kept.backward.get((at, index), ()):
-                yield self._free(end)
-
-    def _drops_casts(self, at: int) -> bool:
-        """Whether a layer makes its copies of weights once more when it runs again."""
-        return self.again == "all" and self._runs_again(at)
+        for end in self.kept.backward.get((at, index), ()):
+            yield self._free(end)
 
     def _casts(self, at: int, node: Node, event: type[Allocate] | type[Free]) -> Iterator[Action]:
         """Autocast copies an fp32 weight to 16 bits for each product, which keeps the copy for its backward pass."""
@@ -378,10 +380,6 @@ class _Index:
                         self.reader[at, operand.tensor] = index
                 if node.gradients:
                     self.flows.add((at, node.outputs[0]))
-        self.layer = [False] * len(layout.graph.blocks)
-        for piece in pieces(skeleton(layout.graph)):
-            trained = any(node.gradients for node in layout.graph.blocks[piece.block].nodes)
-            self.layer[piece.block] = bool(piece.layer) and trained  # who has no backward pass does not run again
         # copies of operands in another placement: where they begin, and after which operator they end
         self.versions: dict[tuple[int, int], dict[int, dict[str, Placement]]] = defaultdict(dict)
         self.copies_end: dict[tuple[int, int], dict[int, dict[str, Placement]]] = defaultdict(dict)

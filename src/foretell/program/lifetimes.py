@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections import defaultdict
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from foretell.model.graph import Block, Graph
@@ -39,14 +40,14 @@ class Lifetimes(NamedTuple):
 
 @functools.lru_cache(maxsize=64)
 def lifetimes(
-    graph: Graph, drops: frozenset[tuple[int, int]] = frozenset(), again: frozenset[int] = frozenset()
+    graph: Graph, inside: frozenset[tuple[int, int]] = frozenset(), again: frozenset[tuple[int, int]] = frozenset()
 ) -> Lifetimes:
     """Begin and end of every activation.
 
-    `drops` are operators (block, node) that keep their operands and nothing else; blocks that run
-    `again` keep what they import and nothing else.
+    Operators (block, node) whose `inside` runs again keep their operands and nothing else. Those that run `again`
+    keep what they read from others that do not; what they make is kept by nobody in their block.
     """
-    users = {at: _Users(at, block, drops, at in again) for at, block in enumerate(graph.blocks)}
+    users = {at: _Users(at, block, inside, again) for at, block in enumerate(graph.blocks)}
     importers = _importers(graph)
     begins: dict[tuple[int, int], tuple[int, ...]] = {}
     forward: dict[tuple[int, int], list[End]] = defaultdict(list)
@@ -74,28 +75,35 @@ def lifetimes(
 class _Users:
     """Who makes, reads last and keeps first each storage of one block."""
 
-    def __init__(self, at: int, block: Block, drops: frozenset[tuple[int, int]], again: bool) -> None:
+    def __init__(
+        self, at: int, block: Block, inside: frozenset[tuple[int, int]], again: frozenset[tuple[int, int]]
+    ) -> None:
         self.made: dict[int, list[int]] = defaultdict(list)
         self.maker: dict[int, int] = {}
         self.last: dict[int, int] = {}
         self.keeper: dict[int, int] = {}
+        self.again = {index for index in range(len(block.nodes)) if (at, index) in again}
+        first = 0  # of the operators in a row that run again
         for index, node in enumerate(block.nodes):
             for number in node.outputs:
                 self._make(block, number, index)
             for operand in node.inputs:
-                self.last[_storage(block, operand.tensor)] = index
-            if again:
-                read = (_storage(block, operand.tensor) for operand in node.inputs)
-                self.keeper.update({number: 0 for number in read if number >= len(block.tensors)})
-                continue
-            if (at, index) in drops:  # what it keeps can be made again from what it reads
-                for operand in node.inputs:
-                    self.keeper.setdefault(_storage(block, operand.tensor), index)
-                continue
-            for number in node.keeps:
-                if number < len(block.tensors) and block.tensors[number].role == "kept":
-                    self._make(block, number, index)
-                self.keeper.setdefault(_storage(block, number), index)
+                self.last[storage_number(block, operand.tensor)] = index
+            if index in self.again:  # what they read is there until the last of them went back
+                first = first if index - 1 in self.again else index
+                self._keep(block, [operand.tensor for operand in node.inputs], first)
+            elif (at, index) in inside:  # what it keeps can be made again from what it reads
+                self._keep(block, [operand.tensor for operand in node.inputs], index)
+            else:
+                for number in node.keeps:
+                    if number < len(block.tensors) and block.tensors[number].role == "kept":
+                        self._make(block, number, index)
+                self._keep(block, node.keeps, index)
+
+    def _keep(self, block: Block, numbers: Iterable[int], index: int) -> None:
+        for storage in (storage_number(block, number) for number in numbers):
+            if self.maker.get(storage) not in self.again:
+                self.keeper.setdefault(storage, index)
 
     def _make(self, block: Block, number: int, index: int) -> None:
         if block.tensors[number].storage == number and number not in self.maker:
@@ -103,7 +111,8 @@ class _Users:
             self.maker[number] = index
 
 
-def _storage(block: Block, number: int) -> int:
+def storage_number(block: Block, number: int) -> int:
+    """Whose memory a tensor uses, as its block calls it."""
     return number if number >= len(block.tensors) else block.tensors[number].storage
 
 

@@ -20,6 +20,7 @@ from foretell.plan.policies.lora import Lora
 from foretell.plan.policies.offload import Offload
 from foretell.plan.policies.precision import Precision
 from foretell.plan.policies.recompute import Recompute
+from foretell.plan.recomputation import Recomputation
 from foretell.plan.setting import Setting
 from foretell.plan.storage import STORAGES
 from foretell.plan.strategies.pipeline import Pipeline
@@ -87,7 +88,7 @@ def local_program(
         space,
         _conventions(plan, trainer, block),
         trainer.tensor.vocabulary_multiple * product(axis.ranks for axis in space if axis.splitting.flows),
-        plan.policy(Recompute).again,
+        plan.policy(Recompute).rule.of_one_layer(),
         plan.policy(Offload).activations,
         plan.policy(Imbalance).factor,
     )
@@ -117,16 +118,17 @@ def local(
     space: tuple[MeshAxis, ...],
     conventions: Conventions,
     vocabulary_multiple: int,
-    again: str,
+    rule: Recomputation,
     waits_on_host: bool,
     imbalance: float,
 ) -> RankProgram:
     """The local program of a model on some axes; the vocabulary is padded to a multiple, if there is one."""
     model = (graph, samples, space, conventions, vocabulary_multiple)
     if waits_on_host:
-        return local(*model, again, False, imbalance).waiting_on_host()
-    plain = local(*model, "nothing", False, imbalance) if again != "nothing" else None
-    return RankProgram(_layout(*model, imbalance), again, plain)
+        return local(*model, rule, False, imbalance).waiting_on_host()
+    nothing = Recompute().rule
+    plain = local(*model, nothing, False, imbalance) if rule != nothing else None
+    return RankProgram(_layout(*model, imbalance), rule, plain)
 
 
 @functools.lru_cache(maxsize=1024)

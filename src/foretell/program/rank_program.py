@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from foretell.model.layers import EqualLayers
 from foretell.model.resize import skeleton
+from foretell.plan.recomputation import Recomputation
 from foretell.program.action import Actions, Allocate, Copy, Free
 from foretell.program.activation_memory import (
     LayerMemory,
@@ -45,9 +46,9 @@ def kind_of(run: EqualLayers) -> BlockKind:
 class RankProgram:
     """The bodies of every kind of layer, found when they are asked for; `priced` is for whoever prices them."""
 
-    def __init__(self, layout: Layout, again: str, plain: RankProgram | None = None) -> None:
+    def __init__(self, layout: Layout, rule: Recomputation, plain: RankProgram | None = None) -> None:
         self.layout, self.graph = layout, layout.graph
-        self.bodies = Bodies(layout, again)
+        self.bodies = Bodies(layout, rule)
         self.plain = plain or self  # the same, where nothing runs again
         self.resident = self  # the same, whose activations stay on the device between the passes
         messages = (one for found in layout.travels.values() for one in found)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from foretell.plan.plan import Plan
 from foretell.plan.policies.offload import Offload
 from foretell.plan.policies.recompute import Recompute
+from foretell.plan.recomputation import Recomputation
 from foretell.program.activation_memory import StagePeaks, WeightBuffers
 from foretell.program.rank_program import RankProgram
 from foretell.program.stage_runs import StackedRuns, StageRuns
@@ -19,10 +20,10 @@ def activation_peaks(
     local: RankProgram, own: StageRuns | StackedRuns, plan: Plan, weights: WeightBuffers, pipelined: bool
 ) -> StagePeaks:
     """What a micro-batch holds on a stage of these layers, with what their weights add."""
-    recompute = plan.policy(Recompute)
+    rule = plan.policy(Recompute).rule
     peaks = local.peaks(own, weights, pipelined)
-    if somewhere(own.layers) and somewhere(recompute.segment(own.layers) > 1):
-        peaks = _segmented(local, own, recompute, peaks)
+    if somewhere(own.layers) and somewhere(rule.together(own.layers) > 1):
+        peaks = _segmented(local, own, rule, peaks)
     if somewhere(own.layers) and plan.policy(Offload).activations:  # two layers at a time: one at work, one on its way
         waiting = 2 * peaks.kept / at_least(own.layers, 2)
         gone = peaks.kept - waiting
@@ -33,13 +34,13 @@ def activation_peaks(
     return StagePeaks(*(size + given for size in peaks))
 
 
-def _segmented(local: RankProgram, own: StageRuns | StackedRuns, recompute: Recompute, peaks: StagePeaks) -> StagePeaks:
+def _segmented(local: RankProgram, own: StageRuns | StackedRuns, rule: Recomputation, peaks: StagePeaks) -> StagePeaks:
     """Only the input of each segment is kept; its layers run again together and keep all for their backward."""
     whole = local.plain.peaks(own, WeightBuffers(), pipelined=True).kept
     ends = local.plain.peaks(own.between, WeightBuffers(), pipelined=True).kept
     inputs = at_least(peaks.kept - ends, 0.0) / own.layers
     each = at_least(whole - ends, 0.0) / own.layers
-    size = recompute.segment(own.layers)
+    size = rule.together(own.layers)
     kept = ends + ceil_div(own.layers, size) * inputs
     gone = peaks.kept - kept
     again = (size - 1) * each - gone

@@ -10,6 +10,7 @@ from foretell.hardware import members
 from foretell.model import zoo
 from foretell.model.optimizer import OPTIMIZERS
 from foretell.plan.policies.precision import FORMATS
+from foretell.plan.policies.recompute import Recompute
 from foretell.plan.storage import STORAGES
 from foretell.plan.strategies.pipeline import SCHEDULES
 from foretell.plan.trainer import names as trainer_names
@@ -52,7 +53,7 @@ def choices() -> Choices:
         precisions=tuple(FORMATS),
         storages=tuple(STORAGES),
         schedules=tuple(SCHEDULES),
-        recomputes=("none", "attention", "block", "full", "every2", "every4"),
+        recomputes=tuple(policy.option for policy in Recompute.choices()),
         dialects=tuple(dialect_names()),
         launchers=launcher_names(),
     )

@@ -30,6 +30,7 @@ def page(text: str) -> MemberPage:
         PageFigure("devices", " + ".join(f"{group.ranks:,} x {group.device.name}" for group in found.groups)),
         *_levels(found),
     ]
+    lines += [PageFigure("topology", found.topology)] if found.topology != "tree" else []
     lines += [PageFigure("library", found.library)] if found.library else []
     lines += [PageFigure("note", note) for note in named.notes]
     tail = (f"About a part: foretell describe {found.groups[0].device.name}, {found.levels[-1].link.name}",)

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from foretell.plan.strategy import Strategy
 
 KINDS = [
-    *("models", "devices", "architectures", "links", "clusters", "libraries", "strategies", "policies", "schedules"),
-    *("optimizers", "attentions", "trainers", "dialects"),
+    *("models", "devices", "architectures", "links", "clusters", "fabrics", "libraries", "strategies", "policies"),
+    *("schedules", "recomputations", "optimizers", "attentions", "trainers", "dialects"),
 ]
 VIRTUAL = ["algorithms", "topologies", "compressors"]
 
@@ -30,7 +30,8 @@ def command(what: str, as_json: bool) -> None:
     """Print the names of one kind.
 
     KIND is models (if none is given), devices, architectures, links, clusters,
-    libraries (of collectives), strategies, policies, schedules, optimizers, attentions
+    fabrics (how units of clusters are joined), libraries (of collectives),
+    strategies, policies, schedules, recomputations, optimizers, attentions
     (kernels), trainers, dialects; algorithms, topologies or compressors (of virtual
     time).
     """
@@ -150,6 +151,14 @@ def _choices(what: str, as_json: bool) -> str:
         from foretell.model.attention import ATTENTIONS, attention_kernel
 
         found = {name: attention_kernel(name).summary for name in ATTENTIONS}
+    elif what == "fabrics":
+        from foretell.hardware.topology import TOPOLOGIES, fabric_topology
+
+        found = {name: fabric_topology(name).summary for name in TOPOLOGIES}
+    elif what == "recomputations":
+        from foretell.plan.recomputation import recomputations
+
+        found = {name: rule.summary for name, rule in recomputations().items()}
     elif what == "trainers":
         from foretell.plan import trainer
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 from typing import ClassVar
 
 from foretell.plan.policy import Policy
+from foretell.plan.recomputation import RECOMPUTATIONS, Recomputation, recomputation, recomputations
 from foretell.plan.syntax import Number, Option, WordChoice
-from foretell.units import Quantity, at_most
 
 TOGETHER = (2, 4)
 """Blocks that run again together which the search tries: fewer inputs are kept, more of what lies between them."""
 
+NOTHING = "none"
+
 
 class Recompute(Policy, frozen=True, kw_only=True, tag="recompute"):
-    """What is kept of the forward pass.
+    """What is kept of the forward pass: a rule of `plan/recomputations/`, by its name.
 
     attention  all but the inside of attention (scores, probabilities, their dropout)
     block      the input of each block; a block runs again as a whole before its backward pass
@@ -30,40 +32,29 @@ class Recompute(Policy, frozen=True, kw_only=True, tag="recompute"):
         "Korthikanti et al. 2022 (selective recomputation), arXiv 2205.05198",
     )
     syntax: ClassVar[tuple[Option, ...]] = (
-        WordChoice("granularity", {"attention": "attention", "block": "block", "full": "full"}),
+        WordChoice("granularity", {name: name for name in RECOMPUTATIONS if name != NOTHING}),
         Number("every", "every", least=2),
     )
     example: ClassVar[str] = "+recompute:block"
 
-    granularity: str = "none"
+    granularity: str = NOTHING
     every: int = 0  # blocks that run again together; 0: not by number
 
     @classmethod
     def choices(cls) -> tuple[Recompute, ...]:
-        words = tuple(cls(granularity=word) for word in ("none", "attention", "block", "full"))
+        words = tuple(cls(granularity=name) for name, rule in recomputations().items() if rule.searched)
         return (*words, *(cls(every=blocks) for blocks in TOGETHER))
 
     @property
-    def keeps(self) -> str:
-        """In words: what the backward pass finds in memory."""
+    def rule(self) -> Recomputation:
+        """What is saved and what runs again."""
         if self.every:
-            return "every n-th block's input"
-        return {
-            "none": "all",
-            "attention": "all but attention",
-            "block": "each block's input",
-            "full": "the stage's inputs",
-        }[self.granularity]
+            from foretell.plan.recomputations.block import WholeLayers
+
+            return WholeLayers(every=self.every)
+        return recomputation(self.granularity)
 
     @property
-    def again(self) -> str:
-        """What runs a second time: `nothing`, `attention`, or `all`."""
-        if self.every:
-            return "all"
-        return {"none": "nothing", "attention": "attention", "block": "all", "full": "all"}[self.granularity]
-
-    def segment(self, blocks: Quantity) -> Quantity:
-        """Of a stage of this many blocks, how many run again together (0: no block does as a whole)."""
-        if self.every:
-            return at_most(blocks, self.every)
-        return {"none": 0, "attention": 0, "block": at_most(blocks, 1), "full": blocks}[self.granularity]
+    def option(self) -> str:
+        """How it is written after the colon, and `none` where it is not."""
+        return f"every{self.every}" if self.every else self.granularity

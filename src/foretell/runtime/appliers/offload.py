@@ -32,7 +32,7 @@ def refusals(part: Offload, setting: Setting) -> Iterator[tuple[str, str]]:
         why = "+offload:weights alone does not run: torch updates weights where they lie, and keeps states beside them"
         yield why, "+offload:optimizer,weights"
     recompute = setting.plan.policy(Recompute)
-    if part.weights and recompute.again == "all" and not shares_weights(setting):
+    if part.weights and recompute.rule.together(1) and not shares_weights(setting):
         why = f"+offload:weights beside {policy_text(recompute)}: weights that came are gone when a layer runs again"
         yield f"{why}, which does not run yet", "dp:zero3, where FSDP2 brings them again, or +recompute:attention"
 

@@ -1,52 +1,100 @@
 # pyright: basic
-"""Recompute: attention, layers, or whole stages run again in the backward pass (`torch.utils.checkpoint`)."""
+"""Recompute: attention, modules, layers, or whole stages run again in the backward pass (`torch.utils.checkpoint`)."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeAlias
 
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from foretell.model import zoo
+from foretell.model.graph import Graph
+from foretell.model.layers import by_layers, pieces
 from foretell.model.zoo.deepseek import DeepSeek
 from foretell.model.zoo.gpt import Gpt
 from foretell.model.zoo.llama import Llama
 from foretell.model.zoo.mixture import Mixture
 from foretell.modules._decoder import Kernel, attended
 from foretell.plan.policies.recompute import Recompute
+from foretell.plan.recomputation import Recomputation
 from foretell.plan.setting import Setting
 from foretell.plan.strategies.data import Data
+from foretell.program.recomputed import recomputed
 from foretell.runtime.appliers._attention import ByHeads, RingAttention
 from foretell.runtime.subject import Subject
 
 ORDER = 30
 
+ModulePath: TypeAlias = tuple[str, ...]
+"""The names of a module within its layer, the outermost first."""
+
 
 def refusals(part: Recompute, setting: Setting) -> Iterator[tuple[str, str]]:
     name, data = setting.graph.name, setting.plan.axis(Data)
-    if part.granularity == "attention":
+    if recomputed(setting.graph, part.rule).inside:
         fields = zoo.parse(name)[1] if name.partition(":")[0] in zoo.names() else None
         if not isinstance(fields, Llama | Gpt | Mixture | DeepSeek):
             why = "+recompute:attention runs in llama, mixture, deepseek and gpt modules today"
             yield why, "+recompute:block or +recompute:full"
+    if not part.rule.together(1) and _modules(setting.graph, part.rule) is None:
+        yield f"+recompute:{part.option}: whole modules run again today, and no others", "+recompute:block"
     if part.every and data is not None and data.storage in ("zero2", "zero3"):
         why = f"+recompute:every{part.every} beside {data.storage} does not run: FSDP2 gathers the weights of one layer"
         yield why, "+recompute:block or +recompute:full"
 
 
 def apply(part: Recompute, subject: Subject) -> None:
+    graph = subject.setting.graph
+    inside, modules = recomputed(graph, part.rule).inside, _modules(graph, part.rule) or {}
     for own in subject.parts:
-        layers = [layer for _, layer in subject.layers(own)]
-        if part.granularity == "attention":
+        layers = dict(subject.layers(own))
+        if inside:
             _attention(own)
-        elif part.granularity == "full":
+        if part.granularity == "full":
             _again([own])
-        else:
-            for together in _in_rows(layers, part.every or 1):
+        elif part.rule.together(1):
+            for together in _in_rows(list(layers.values()), part.every or 1):
                 _again(together)
+        else:
+            for module in (layer.get_submodule(path) for name, layer in layers.items() for path in modules[name]):
+                _again([module])
+
+
+def _modules(graph: Graph, rule: Recomputation) -> dict[str, list[str]] | None:
+    """By layer, the outermost modules that run again as wholes; None where single operators do.
+
+    A checkpoint drops what its module made inside. Its output is there as long as others need it: a rule that drops
+    that too is none of whole modules.
+    """
+    cut = by_layers(graph)
+    marks, found = recomputed(cut, rule), dict[str, list[str]]()
+    for at, _, start, stop, layer in pieces(cut):
+        block, outside = cut.blocks[at], len(layer.split("."))
+        paths = [tuple(node.path.split(".")[outside:]) for node in block.nodes]
+        again = {index for place, index in marks.again if place == at}
+        wholes = _wholes(paths, again)
+        single = any(not _inside(paths[index], wholes) for index in again)
+        if single or any(before not in row for before, row in marks.reruns(at, block, start, stop).items()):
+            return None
+        found[layer] = [".".join(path) for path in wholes]
+    return found
+
+
+def _wholes(paths: list[ModulePath], again: set[int]) -> list[ModulePath]:
+    """The outermost modules all of whose operators run again."""
+    found: list[ModulePath] = []
+    outer = {paths[index][:depth] for index in again for depth in range(1, len(paths[index]) + 1)}
+    for path in sorted(outer, key=lambda path: (len(path), path)):
+        whole = all(index in again for index, own in enumerate(paths) if _inside(own, [path]))
+        found += [path] if whole and not _inside(path, found) else []
+    return found
+
+
+def _inside(path: ModulePath, modules: list[ModulePath]) -> bool:
+    return any(path[: len(module)] == module for module in modules)
 
 
 def _in_rows(layers: list[nn.Module], count: int) -> Iterator[list[nn.Module]]:

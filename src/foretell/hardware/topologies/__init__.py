@@ -1,0 +1,1 @@
+"""Ways to join the units of a cluster, one file each. A file has one name, `TOPOLOGY`."""

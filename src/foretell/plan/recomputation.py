@@ -1,0 +1,79 @@
+"""What every way to recompute activations says about itself: which outputs of a layer are saved, which run again.
+
+For each operator of a layer a rule has one of three answers:
+
+    SAVE      its output, and what autograd keeps of it, stays in memory until the backward pass
+    AGAIN     its output is dropped after its last reader, and computed again before the backward pass that needs it
+    INSIDE    its output stays, what its kernel keeps beside its operands does not: the kernel runs again for it
+
+Operators in a row that run again do so together, from what they read, which is saved. What that means for memory,
+time and traffic follows (`program.recomputed`); a rule names no tensor.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+from typing import TYPE_CHECKING, ClassVar
+
+import msgspec
+
+from foretell.registry import OpenSet
+from foretell.units import Quantity
+
+if TYPE_CHECKING:
+    from foretell.model.graph import Node
+
+RECOMPUTATIONS = OpenSet("foretell.plan.recomputations", "recomputation")
+
+
+class Saving(enum.Enum):
+    """What becomes of an operator's output between the forward and the backward pass."""
+
+    SAVE = "save"
+    AGAIN = "again"
+    INSIDE = "inside"
+
+
+class Recomputation(msgspec.Struct, frozen=True):
+    """One rule. The name of its file is what plans call it: `+recompute:block`."""
+
+    summary: ClassVar[str]
+    references: ClassVar[tuple[str, ...]] = ()
+
+    place: ClassVar[int]
+    """Where it stands among the others, those that recompute less first."""
+
+    searched: ClassVar[bool] = True
+    """Whether the search tries it unasked."""
+
+    at_once: ClassVar[bool] = False
+    """Whether all that runs again of a layer does so before its backward pass begins (one checkpoint around a layer
+    that saves some outputs), rather than each part just before it is needed (a checkpoint around each part)."""
+
+    modules: ClassVar[tuple[str, ...]] = ()
+    """What Megatron calls it among its `recompute_modules`."""
+
+    def saving(self, node: Node, in_layer: bool) -> Saving:
+        """What becomes of an operator's output; many lie outside the layers."""
+        return Saving.SAVE
+
+    def together(self, layers: Quantity) -> Quantity:
+        """Of a stage of this many layers, how many run again together, from one input (0: none does as a whole)."""
+        return 0
+
+    def of_one_layer(self) -> Recomputation:
+        """The rule within a layer: those that differ only in how many layers run together have the same."""
+        return self
+
+
+@functools.cache
+def recomputation(name: str) -> Recomputation:
+    """The rule of this name."""
+    return RECOMPUTATIONS[name].RECOMPUTATION
+
+
+@functools.cache
+def recomputations() -> dict[str, Recomputation]:
+    """Every rule by its name, those that recompute less first."""
+    return dict(sorted(((name, recomputation(name)) for name in RECOMPUTATIONS), key=lambda one: one[1].place))

@@ -1,0 +1,1 @@
+"""Ways to recompute activations, one file each. A file has one name, `RECOMPUTATION`."""
