@@ -30,7 +30,12 @@ class Verbs(click.Group):
             close = near(args[0], VERBS)
             hint = f"did you mean {close[0]}?" if close else f"verbs: {', '.join(VERBS)}"
             raise ForetellError(f"foretell has no verb {args[0]!r}", fix=hint)
-        return super().resolve_command(ctx, args)
+        name, command, rest = super().resolve_command(ctx, args)
+        if command is None or ctx.resilient_parsing:  # a shell that completes a line
+            return name, command, rest
+        from foretell.cli.same_forms import in_own_form
+
+        return name, command, in_own_form(command, rest)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Verbs"):

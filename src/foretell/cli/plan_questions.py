@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from foretell.cli.amounts import in_samples, of_tokens
 from foretell.cli.notes import tell_notes
 from foretell.cli.request_options import on_cluster
 from foretell.cli.several import numbers
@@ -23,7 +24,18 @@ RUN = ("tokens", "samples", "epochs", "price")
 
 
 def today_of(options: dict[str, Any]) -> Today | None:
-    """The configuration that is given; what was not typed is as it says."""
+    """The configuration that is given; what was not typed is as it says. A batch of tokens becomes one of samples."""
+    tokens = options["batch"] if options["batch"] and of_tokens(options["batch"]) else ""
+    options["batch"] = None if tokens else options["batch"]
+    found = _today(options)
+    if tokens:
+        count, note = in_samples(tokens, options["model"], options["seq"])
+        options["batch"] = str(count)
+        tell_notes([note])
+    return found
+
+
+def _today(options: dict[str, Any]) -> Today | None:
     file, out = options.pop("from_config"), options["out"]
     if file is None:
         if out is not None:
@@ -52,7 +64,7 @@ def batch_of(text: str | None) -> int | None:
     if text is None:
         return None
     if not re.fullmatch(r"\s*-?[0-9]{1,18}\s*", text):
-        fix = "--batch 64, or --batch auto --noise-scale '2e6 tokens'"
+        fix = "--batch 64, 4M (tokens), or --batch auto --noise-scale '2e6 tokens'"
         raise BadInput(f"{text!r} is no number of samples", where="--batch", fix=fix)
     return int(text)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
+from foretell.cli.amounts import in_samples, read_batch
 from foretell.cli.notes import tell_notes
 from foretell.errors import BadInput
 
@@ -51,7 +52,9 @@ FROM_CONFIG = click.option(
 )
 PLAN = click.option("--plan", metavar="TEXT", help="Axes and policies: 'dp8:zero3 tp8:sp +bf16'.")
 ON = click.option("--on", metavar="CLUSTER", help="The cluster: 64xh100, dgx-a100, my.toml.")
-BATCH = click.option("--batch", type=int, metavar="N", help="Samples of a step, of all ranks together.")
+BATCH = click.option(
+    "--batch", callback=read_batch, metavar="N", help="Samples of a step, of all ranks together; or tokens: 4M."
+)
 BATCH_PER_RANK = click.option(
     "--batch-per-rank", type=int, metavar="N", help="Samples of a step for each rank that splits them."
 )
@@ -118,12 +121,17 @@ def taken(options: dict[str, Any]) -> Request:
 
     words = {name: options.pop(name) for name in Words.__annotations__ if name in options}
     file: str | None = options.pop("from_config", None)
+    tokens = words["batch"] if isinstance(words.get("batch"), str) else ""
+    words |= {"batch": None} if tokens else {}
     if file is not None:
         from foretell.cli.config_options import filled
 
         words = filled(words, file)
     elif not words["model"]:
         raise BadInput("no model is given", where="MODEL", fix=example())
+    if tokens:
+        words["batch"], note = in_samples(tokens, words["model"], words.get("seq"))
+        words["notes"] = (*words.get("notes", ()), note)
     return read(**words)
 
 

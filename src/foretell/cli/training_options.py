@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from foretell.cli.amounts import read_amount, read_price
 from foretell.errors import BadInput
 from foretell.hardware import quantity
 from foretell.oracle.training import DAY, HOUR, Conditions, Training, TrainingRun
@@ -19,10 +20,12 @@ SPANS = {"ms": 1e-3, "s": 1.0, "min": 60.0, "h": HOUR, "d": DAY}
 """Units of a time that a person waits."""
 
 _OPTIONS = (
-    click.option("--tokens", type=float, metavar="N", help="Also: days to train on this many tokens."),
-    click.option("--samples", type=float, metavar="N", help="Also: days to train on this many samples."),
+    click.option("--tokens", callback=read_amount, metavar="N", help="Also: days to train on this many tokens: 15T."),
+    click.option("--samples", callback=read_amount, metavar="N", help="Also: days to train on this many samples."),
     click.option("--epochs", type=float, metavar="N", help="Go through these tokens or samples so often (1)."),
-    click.option("--price", type=float, metavar="P", help="Also: cost, at this price of a device an hour."),
+    click.option(
+        "--price", callback=read_price, metavar="P", help="Also: cost, at this price of a device an hour: '$2'."
+    ),
     click.option("--input-rate", type=float, metavar="N", help="Samples/s that a node reads and decodes."),
     click.option("--storage", metavar="RATE", help="Bandwidth of checkpoints, all ranks together: '20 GB/s'."),
     click.option("--dataset", metavar="SIZE", help="Copied from storage to the nodes at first: '2 TB'."),

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from foretell.cli.amounts import read_amount, read_price
 from foretell.cli.main import NOTHING_FITS
 from foretell.cli.notes import tell_notes
 from foretell.cli.plan_answers import SearchOutcome, answers_of, notes_of, refuse, what_would_fit
@@ -37,9 +38,7 @@ if TYPE_CHECKING:
     click.option("--from-config", metavar="FILE", help="What you run today: the best plan is told against it."),
     click.option("--out", metavar="FILE", help="With --from-config: write that file with the best plan instead."),
     ON,
-    click.option(
-        "--batch", metavar="N", help="Samples of a step, of all ranks together; auto, or LOW..HIGH: the best."
-    ),
+    click.option("--batch", metavar="N", help="Samples of a step, or tokens: 4M; auto, or LOW..HIGH: the best."),
     click.option("--noise-scale", metavar="N", help="For --batch auto: '2e6 tokens', or a run's record."),
     BATCH_PER_RANK,
     SEQ,
@@ -53,10 +52,10 @@ if TYPE_CHECKING:
 @click.option(
     "--by", type=click.Choice(["time", "money", "memory", "gpus"]), default="time", help="What is best (time)."
 )
-@click.option("--tokens", type=float, metavar="N", help="Also: days to train on this many tokens.")
-@click.option("--samples", type=float, metavar="N", help="Also: days to train on this many samples.")
+@click.option("--tokens", callback=read_amount, metavar="N", help="Also: days to train on this many tokens: 15T.")
+@click.option("--samples", callback=read_amount, metavar="N", help="Also: days to train on this many samples.")
 @click.option("--epochs", type=float, metavar="N", help="Go through these so often (1).")
-@click.option("--price", type=float, metavar="P", help="Of a device an hour.")
+@click.option("--price", callback=read_price, metavar="P", help="Of a device an hour: '$2'.")
 @click.option("--deadline", metavar="TIME", help="The training ends within this time: 30d.")
 @click.option("--top", type=int, default=10, metavar="N", help="How many plans are told (10).")
 @click.option("--table", metavar="FILE", help="Write every priced plan: plans.csv, plans.parquet.")

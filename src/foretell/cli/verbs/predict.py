@@ -10,6 +10,7 @@ import msgspec
 
 from foretell.cli.accuracy_lines import accuracy_line
 from foretell.cli.disturbance_options import disturbed
+from foretell.cli.main import NOTHING_FITS
 from foretell.cli.notes import tell_notes
 from foretell.cli.parts import largest_first, parts_table
 from foretell.cli.request_options import MEASURED, ONE_PLAN, asks, under_plan
@@ -63,6 +64,8 @@ def command(
     as_json: bool,
 ) -> None:
     """How long a step of MODEL takes under a plan, and what memory a rank needs.
+
+    The exit code is 1 if the plan does not fit in memory.
 
     With --oracle paper: the oracle of Kahira et al. 2021 as its authors released
     it. MODEL is one of their layer files (vgg16-paradl) or the path of a .net
@@ -144,9 +147,11 @@ def _predict(request: Request, files: PredictFiles, memory: bool, as_json: bool)
     changes = () if found.fits else _changes(asked, found)
     if as_json:
         click.echo(_json(found, asked, request.run, held, changes))
-        return
-    click.echo(_page(found, asked.place.ranks, request.run, held, changes))
-    tell_notes((*asked.notes, *found.notes))
+    else:
+        click.echo(_page(found, asked.place.ranks, request.run, held, changes))
+        tell_notes((*asked.notes, *found.notes))
+    if not found.fits:
+        raise click.exceptions.Exit(NOTHING_FITS)
 
 
 def _trace(asked: Resolved, file: str) -> None:
