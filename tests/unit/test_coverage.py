@@ -11,7 +11,8 @@ import pytest
 
 from answers import documented
 from foretell.oracle.bands import REASONS
-from foretell.validation.coverage import Residual, coverage, fitted, lesson_of
+from foretell.validation.coverage import Residual, coverage, lesson_of
+from foretell.validation.widths import fitted
 
 
 def _runs(seed: int, widths: dict[str, float], sources: int = 12, each: int = 60) -> list[Residual]:

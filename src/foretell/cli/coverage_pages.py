@@ -11,8 +11,10 @@ from foretell.cli.table import table
 
 if TYPE_CHECKING:
     from foretell.oracle.bands import Widths
+    from foretell.oracle.ratios import RatioWidths
     from foretell.validation.coverage import Coverage
     from foretell.validation.evaluate import ComparedRun
+    from foretell.validation.ratios import RatioCoverage
     from foretell.validation.study import Study
 
 
@@ -21,23 +23,26 @@ def answer_coverage(done: list[tuple[Study, list[ComparedRun]]], learn: Path | N
     import msgspec
 
     from foretell.errors import BadInput
-    from foretell.oracle import similar
+    from foretell.oracle import ratios, similar
     from foretell.validation.coverage import coverage, grouped, residuals
+    from foretell.validation.ratios import measured_pairs
+    from foretell.validation.widths import LEAST_SOURCES
 
     found = [one for study, compared in done for one in residuals(study.family, study.name, compared)]
     if len({one.source for one in found}) < LEAST_SOURCES:
         raise BadInput(
             "too few sources to leave one out", where="--coverage", fix="all studies: foretell validate --coverage"
         )
-    learnt = coverage(found)
+    pairs = [pair for study, compared in done for pair in measured_pairs(study.family, study.name, compared)]
+    learnt = coverage(found, pairs)
     if learn is not None:
         learn.write_bytes(msgspec.json.format(msgspec.json.encode(learnt.bands), indent=1) + b"\n")
+        if learnt.ratios is not None:
+            widths = msgspec.json.format(msgspec.json.encode(learnt.ratios.widths), indent=1)
+            learn.with_name(ratios.FILE.name).write_bytes(widths + b"\n")
         lines = b",\n".join(msgspec.json.encode(one) for one in grouped(found))
         learn.with_name(similar.FILE.name).write_bytes(b"[\n" + lines + b"\n]\n")
     click.echo(msgspec.json.encode(learnt).decode() if as_json else _page(learnt))
-
-
-LEAST_SOURCES = 3
 
 
 def _page(found: Coverage) -> str:
@@ -56,6 +61,7 @@ def _page(found: Coverage) -> str:
         *_widths("a prediction", "runs", found.bands.predicted),
         "",
         *_widths("a prediction that a measured run corrects", "pairs of runs", found.bands.anchored),
+        *(["", *_ratios(found.ratios)] if found.ratios is not None else []),
     ]
     return "\n".join(lines)
 
@@ -64,3 +70,53 @@ def _widths(title: str, examples: str, found: Widths) -> list[str]:
     factors = found.factors(found.widths)
     rows = [[reason, f"{factors.get(reason, 1.0):.2f}"] for reason in found.widths]
     return [table([title, "factor"], rows), f"from {found.runs:,} {examples} of {found.sources} sources"]
+
+
+def _ratios(found: RatioCoverage) -> list[str]:
+    """How well the ratio of two plans on one stack is known."""
+    rows = [
+        [name, f"{one.pairs:,}", f"{one.inside:.0%}", f"{one.factor:.2f}", f"{one.error:.2f}"]
+        for name, one in sorted(found.sources.items(), key=lambda item: -item[1].pairs)
+    ]
+    order = [
+        [
+            f"{one.above:.0%} to {one.up_to:.0%}",
+            f"{one.pairs:,}",
+            f"{one.right / one.pairs:.0%}",
+            f"{one.told} ({one.told_right})",
+        ]
+        for one in found.widths.order
+    ]
+    simplest = found.simplest
+    return [
+        "two plans of one sweep, both predicted within 25 % of its fastest: the ratio of",
+        "their steps, each source tried with what the others taught",
+        table(["source", "pairs", "inside", "factor", "median error"], rows),
+        "",
+        f"inside: {found.inside:.1%} of {found.pairs:,} pairs of {found.sweeps} sweeps (nine in ten are claimed)",
+        f"        {found.with_fastest:.1%} of those with the plan predicted fastest",
+        f"        {found.by_source:.1%} in the mean over {len(found.sources)} sources",
+        "",
+        table(["predicted apart", "pairs", "order right", "told apart (right)"], order),
+        "",
+        *_differences(found.widths),
+        "",
+        f"the simplest plan that cannot be told from the fastest, predicted at most {simplest.at_most:.0%}",
+        f"  slower: another plan in {simplest.simpler} of {simplest.sweeps} sweeps, as fast or faster in",
+        f"  {simplest.as_fast}, {simplest.mean:+.1%} in the mean, {simplest.worst:+.1%} at worst",
+    ]
+
+
+def _differences(found: RatioWidths) -> list[str]:
+    factors, known = found.ratio.factors(found.ratio.widths), found.evidence
+    rows = [
+        [
+            name,
+            f"{factors.get(name, 1.0):.2f}",
+            f"{known[name].pairs:,}",
+            str(known[name].alone),
+            str(known[name].sources),
+        ]
+        for name in found.ratio.widths
+    ]
+    return [table(["two plans differ in", "factor", "pairs", "in that alone", "sources"], rows)]

@@ -4,45 +4,24 @@ from __future__ import annotations
 
 import functools
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 import msgspec
 import numpy
 
 from foretell.hardware import catalog
-from foretell.oracle.bands import ALWAYS, ANCHORED, REASONS, Bands, Widths
+from foretell.oracle.bands import ANCHORED, REASONS, Bands
 from foretell.oracle.predict import Prediction
 from foretell.oracle.similar import SimilarRuns, extent_of, work_of
 from foretell.validation.evaluate import ComparedRun
-
-Numbers: TypeAlias = "numpy.ndarray[Any, numpy.dtype[numpy.float64]]"
-
-SHARE: Final = 0.9
-"""Of runs that shall lie inside."""
-
-LEAST: Final = 0.02
-"""Width that is left always: no answer is exact."""
-
-FINEST: Final = 1e-3
-"""Steps of the search for widths end here."""
+from foretell.validation.ratios import MeasuredPair, RatioCoverage, ratio_coverage
+from foretell.validation.sources import healthy, source_of, table_of
+from foretell.validation.widths import LEAST_SOURCES, Lesson, learnt_widths, left_out
 
 PARTNERS: Final = 3
 """Other runs of the same group that each run is paired with, as if they were its anchor."""
-
-FAULT: Final = "cluster fault"
-"""Runs that met a fault of their cluster teach nothing; they are counted apart."""
-
-TOGETHER: Final = {
-    **dict.fromkeys(("pdlf", "pdll", "pdlt"), "pdl"),
-    **dict.fromkeys(("vtrain_single", "vtrain_multi"), "vtrain"),
-    **dict.fromkeys(("measured", "second", "unseen", "compiled"), "h200_steps"),
-}
-"""Tables of one paper, or runs of one machine and software: left out together."""
-
-BY_SOURCE: Final = ("llm", "cnn")
-"""Families whose files collect runs of many sources, which their first subset names."""
 
 
 class Residual(NamedTuple):
@@ -76,6 +55,7 @@ class Coverage(msgspec.Struct, frozen=True):
     by_source: float  # mean over sources
     sources: dict[str, HeldOutSource]
     bands: Bands
+    ratios: RatioCoverage | None  # None: pairs of too few sources
 
 
 def residuals(family: str, study: str, compared: Iterable[ComparedRun]) -> Iterator[Residual]:
@@ -84,16 +64,15 @@ def residuals(family: str, study: str, compared: Iterable[ComparedRun]) -> Itera
         found, row = one.prediction, one.row
         if not isinstance(found, Prediction) or not row.step_seconds:
             continue
-        source = row.subsets[0] if family in BY_SOURCE and row.subsets else study
         yield Residual(
-            source=TOGETHER.get(source, source),
+            source=source_of(family, study, row),
             log=math.log(row.step_seconds / found.step_seconds),
             reasons=tuple(found.band),
-            group=(source, row.trainer, found.cluster.split("x")[-1].split(",")[0]),
+            group=(table_of(family, study, row), row.trainer, found.cluster.split("x")[-1].split(",")[0]),
             device=_device(found.cluster),
             model=row.model,
             ranks=found.ranks,
-            healthy=FAULT not in row.subsets,
+            healthy=healthy(row),
         )
 
 
@@ -117,33 +96,13 @@ def grouped(found: Iterable[Residual]) -> list[SimilarRuns]:
     ]
 
 
-class Lesson(NamedTuple):
-    """Examples to learn widths from: one row for each run or pair of runs."""
-
-    names: tuple[str, ...]
-    reasons: Numbers  # 0 or 1
-    size: Numbers  # of the error, as a logarithm
-    source: list[str]
-    healthy: Any  # truths
-
-    def only(self, chosen: Any) -> Lesson:
-        kept = [source for source, wanted in zip(self.source, chosen, strict=True) if wanted]
-        return Lesson(self.names, self.reasons[chosen], self.size[chosen], kept, self.healthy[chosen])
-
-    @property
-    def weights(self) -> Numbers:
-        """Many runs of one source tell less than as many of several."""
-        counts = Counter(self.source)
-        return numpy.array([counts[source] ** -0.5 for source in self.source])
-
-
-def coverage(found: Sequence[Residual]) -> Coverage:
-    """Learn the bands, and try them on each source with the others' lessons."""
+def coverage(found: Sequence[Residual], pairs: Sequence[MeasuredPair] = ()) -> Coverage:
+    """Learn the bands, and try them on each source with the others' lessons; of pairs of plans their ratio."""
     lesson = lesson_of(found)
-    scores, widths = _left_out(lesson)
-    learnt = _learnt(lesson, scores)
+    scores, widths = left_out(lesson)
+    learnt = learnt_widths(lesson, scores)
     anchors = _anchors(found)
-    anchored = _learnt(anchors, _left_out(anchors)[0])
+    anchored = learnt_widths(anchors, left_out(anchors)[0])
     inside = scores <= learnt.stretch
     logs = numpy.array([one.log for one in found])
     sources: dict[str, HeldOutSource] = {}
@@ -162,6 +121,7 @@ def coverage(found: Sequence[Residual]) -> Coverage:
         by_source=float(numpy.mean([one.inside for one in sources.values()])),
         sources=sources,
         bands=Bands(learnt, anchored),
+        ratios=ratio_coverage(pairs) if len({pair.source for pair in pairs}) >= LEAST_SOURCES else None,
     )
 
 
@@ -170,7 +130,8 @@ def lesson_of(found: Sequence[Residual]) -> Lesson:
     names = tuple(REASONS)
     reasons = numpy.array([[float(name in one.reasons) for name in names] for one in found])
     size = numpy.array([abs(one.log) for one in found])
-    return Lesson(names, reasons, size, [one.source for one in found], numpy.array([one.healthy for one in found]))
+    truths = numpy.array([one.healthy for one in found])
+    return Lesson(names, reasons, size, [one.source for one in found], truths, numpy.ones(len(size)))
 
 
 def _anchors(found: Sequence[Residual]) -> Lesson:
@@ -194,63 +155,4 @@ def _anchors(found: Sequence[Residual]) -> Lesson:
                 sizes.append(abs(one.log - other.log))
                 sources.append(one.source)
     truths = numpy.ones(len(sizes), dtype=bool)
-    return Lesson(names, numpy.array(reasons), numpy.array(sizes), sources, truths)
-
-
-def _left_out(lesson: Lesson) -> tuple[Numbers, Numbers]:
-    """Of each example its error over the width that the other sources taught, and that width."""
-    scores, widths = numpy.zeros(len(lesson.size)), numpy.zeros(len(lesson.size))
-    for source in sorted(set(lesson.source)):
-        own = numpy.array([other == source for other in lesson.source])
-        taught = fitted(lesson.only(~own & lesson.healthy))
-        widths[own] = lesson.reasons[own] @ taught
-        scores[own] = lesson.size[own] / widths[own]
-    return scores, widths
-
-
-def _learnt(lesson: Lesson, scores: Numbers) -> Widths:
-    healthy = lesson.only(lesson.healthy)
-    stretch = _quantile(scores[lesson.healthy], healthy.weights)
-    return Widths(
-        widths={name: round(float(width), 4) for name, width in zip(lesson.names, fitted(healthy), strict=True)},
-        stretch=round(stretch, 3),
-        runs=len(healthy.size),
-        sources=len(set(healthy.source)),
-        inside=round(float((scores[lesson.healthy] <= stretch).mean()), 3),
-    )
-
-
-def fitted(lesson: Lesson) -> Numbers:
-    """Widths that nine of ten errors stay below, none negative: the least pinball loss, one width at a time."""
-    weights = lesson.weights
-    first = lesson.names.index(ALWAYS)
-    found = numpy.full(len(lesson.names), 0.1)
-
-    def loss(widths: Numbers) -> float:
-        over = lesson.size - lesson.reasons @ widths
-        return float((weights * numpy.maximum(SHARE * over, (SHARE - 1) * over)).sum())
-
-    best, step = loss(found), 0.1
-    while step > FINEST:
-        better = False
-        for at in range(len(found)):
-            for change in (step, -step):
-                tried = found.copy()
-                tried[at] = max(LEAST if at == first else 0.0, tried[at] + change)
-                now = loss(tried)
-                if now < best - 1e-12:
-                    best, found, better = now, tried, True
-        step = step if better else step / 2
-    return found
-
-
-def _quantile(scores: Numbers, weights: Numbers) -> float:
-    """The score that a share of the weight lies below."""
-    ordered = sorted(zip(scores.tolist(), weights.tolist(), strict=True))
-    wanted = SHARE * math.fsum(weight for _, weight in ordered)
-    reached = 0.0
-    for score, weight in ordered:
-        reached += weight
-        if reached >= wanted:
-            return score
-    return ordered[-1][0]
+    return Lesson(names, numpy.array(reasons), numpy.array(sizes), sources, truths, numpy.ones(len(sizes)))

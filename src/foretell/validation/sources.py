@@ -1,0 +1,36 @@
+"""Where measured runs come from: what is left out together when bands are tried on a source they never saw."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from foretell.validation.study import MeasuredRun
+
+FAULT: Final = "cluster fault"
+"""Runs that met a fault of their cluster teach nothing; they are counted apart."""
+
+TOGETHER: Final = {
+    **dict.fromkeys(("pdlf", "pdll", "pdlt"), "pdl"),
+    **dict.fromkeys(("vtrain_single", "vtrain_multi"), "vtrain"),
+    **dict.fromkeys(("measured", "second", "unseen", "compiled"), "h200_steps"),
+}
+"""Tables of one paper, or runs of one machine and software: left out together."""
+
+BY_SOURCE: Final = ("llm", "cnn")
+"""Families whose files collect runs of many sources, which their first subset names."""
+
+
+def table_of(family: str, study: str, row: MeasuredRun) -> str:
+    """Whose table a run stands in: the study, or what the study took it from."""
+    return row.subsets[0] if family in BY_SOURCE and row.subsets else study
+
+
+def source_of(family: str, study: str, row: MeasuredRun) -> str:
+    """Who measured a run: tables of one paper are one source."""
+    table = table_of(family, study, row)
+    return TOGETHER.get(table, table)
+
+
+def healthy(row: MeasuredRun) -> bool:
+    """Whether it met no fault of its cluster that is known."""
+    return FAULT not in row.subsets

@@ -1,0 +1,112 @@
+"""Widths of intervals learnt from errors, reason by reason, and tried on sources that they were not learnt from.
+
+Widths are those that nine of ten errors stay below (quantile regression, none below zero); then every source is left
+out in turn, and all widths are stretched until nine of ten of what was left out lie inside (see `oracle/bands.py`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import numpy
+
+from foretell.oracle.bands import ALWAYS, Widths
+
+Numbers: TypeAlias = "numpy.ndarray[Any, numpy.dtype[numpy.float64]]"
+
+SHARE: Final = 0.9
+"""Of runs that shall lie inside."""
+
+LEAST: Final = 0.02
+"""Width that is left always: no answer is exact."""
+
+LEAST_SOURCES: Final = 3
+"""Of which one can be left out."""
+
+FINEST: Final = 1e-3
+"""Steps of the search for widths end here."""
+
+
+class Lesson(NamedTuple):
+    """Examples to learn widths from: one row for each run or pair of runs."""
+
+    names: tuple[str, ...]
+    reasons: Numbers  # 0 or 1
+    size: Numbers  # of the error, as a logarithm
+    source: list[str]
+    healthy: Any  # truths
+    worth: Numbers  # of an example beside others of its source
+
+    def only(self, chosen: Any) -> Lesson:
+        kept = [source for source, wanted in zip(self.source, chosen, strict=True) if wanted]
+        rest = self.reasons[chosen], self.size[chosen], kept, self.healthy[chosen], self.worth[chosen]
+        return Lesson(self.names, *rest)
+
+    @property
+    def weights(self) -> Numbers:
+        """Many runs of one source tell less than as many of several."""
+        worth: dict[str, float] = defaultdict(float)
+        for source, own in zip(self.source, self.worth.tolist(), strict=True):
+            worth[source] += own
+        return self.worth * numpy.array([worth[source] ** -0.5 for source in self.source])
+
+
+def left_out(lesson: Lesson) -> tuple[Numbers, Numbers]:
+    """Of each example its error over the width that the other sources taught, and that width."""
+    scores, widths = numpy.zeros(len(lesson.size)), numpy.zeros(len(lesson.size))
+    for source in sorted(set(lesson.source)):
+        own = numpy.array([other == source for other in lesson.source])
+        taught = fitted(lesson.only(~own & lesson.healthy))
+        widths[own] = lesson.reasons[own] @ taught
+        scores[own] = lesson.size[own] / widths[own]
+    return scores, widths
+
+
+def learnt_widths(lesson: Lesson, scores: Numbers) -> Widths:
+    healthy = lesson.only(lesson.healthy)
+    stretch = _quantile(scores[lesson.healthy], healthy.weights)
+    return Widths(
+        widths={name: round(float(width), 4) for name, width in zip(lesson.names, fitted(healthy), strict=True)},
+        stretch=round(stretch, 3),
+        runs=len(healthy.size),
+        sources=len(set(healthy.source)),
+        inside=round(float((scores[lesson.healthy] <= stretch).mean()), 3),
+    )
+
+
+def fitted(lesson: Lesson) -> Numbers:
+    """Widths that nine of ten errors stay below, none negative: the least pinball loss, one width at a time."""
+    weights = lesson.weights
+    first = lesson.names.index(ALWAYS)
+    found = numpy.full(len(lesson.names), 0.1)
+
+    def loss(widths: Numbers) -> float:
+        over = lesson.size - lesson.reasons @ widths
+        return float((weights * numpy.maximum(SHARE * over, (SHARE - 1) * over)).sum())
+
+    best, step = loss(found), 0.1
+    while step > FINEST:
+        better = False
+        for at in range(len(found)):
+            for change in (step, -step):
+                tried = found.copy()
+                tried[at] = max(LEAST if at == first else 0.0, tried[at] + change)
+                now = loss(tried)
+                if now < best - 1e-12:
+                    best, found, better = now, tried, True
+        step = step if better else step / 2
+    return found
+
+
+def _quantile(scores: Numbers, weights: Numbers) -> float:
+    """The score that a share of the weight lies below."""
+    ordered = sorted(zip(scores.tolist(), weights.tolist(), strict=True))
+    wanted = SHARE * math.fsum(weight for _, weight in ordered)
+    reached = 0.0
+    for score, weight in ordered:
+        reached += weight
+        if reached >= wanted:
+            return score
+    return ordered[-1][0]
