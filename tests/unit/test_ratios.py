@@ -7,12 +7,14 @@ import random
 
 import pytest
 
+from foretell.cli.coverage_pages import ratio_lines
 from foretell.oracle.priced_plans import Candidate
 from foretell.oracle.ratios import (
     DIFFERENCES,
     PlanTraits,
     differences,
     indistinguishable,
+    order_right,
     ratio_uncertainty,
     ratio_widths,
     told_apart,
@@ -71,7 +73,7 @@ def _pairs(seed: int, spread: dict[str, float], sources: int = 10, each: int = 8
         for sweep in range(each):
             unlike = tuple(name for name in DIFFERENCES if name == "always" or chance.random() < 0.5)
             wide = sum(spread.get(name, 0.0) for name in unlike) / 1.645  # nine in ten within the sum
-            one, other = TimedPlan(here, 1.0, 1.0), TimedPlan(here, 1.05, 1.05 * math.exp(chance.gauss(0.0, wide)))
+            one, other = TimedPlan(here, 1.0, 1.0), TimedPlan(here, 1.04, 1.04 * math.exp(chance.gauss(0.0, wide)))
             found.append(MeasuredPair(f"s{source}", f"s{source} {sweep}", one, other, unlike, 1.0))
     return found
 
@@ -83,6 +85,38 @@ def test_widths_of_ratios_are_found_again() -> None:
     for name in DIFFERENCES:
         assert learnt.stretch * learnt.widths[name] == pytest.approx(true.get(name, 0.0), abs=0.04)
     assert 0.87 <= found.inside <= 0.93
+
+
+def test_a_source_of_its_own_kind_does_not_hide_behind_its_own_pairs() -> None:
+    """One source is always twice as far off: it lies outside of what the others taught, and widens what ships."""
+    pairs = _pairs(2, {"always": 0.1})
+    odd = [pair._replace(other=pair.other._replace(measured=2.0)) if pair.source == "s0" else pair for pair in pairs]
+    found, before = ratio_coverage(odd), ratio_coverage(pairs)
+    assert found.sources["s0"].inside == 0 < 0.8 < before.sources["s0"].inside
+    assert found.sources["s0"].factor == pytest.approx(before.sources["s0"].factor)
+    assert found.widths.ratio.widths["always"] > before.widths.ratio.widths["always"]
+
+
+def test_the_order_of_pairs_is_counted_by_how_far_apart_they_are_predicted() -> None:
+    found = ratio_coverage(_pairs(3, {"always": 0.05}))
+    (only,) = found.widths.order  # all are predicted 4 % apart
+    assert only.above < 0.04 < only.up_to
+    assert only.pairs == 800 and 0.9 < only.right / only.pairs < 1
+
+
+def test_how_often_the_order_was_right_is_read_by_the_ratio() -> None:
+    fast = Candidate.of(parse("dp8:zero3"), 1.0, 1e9)
+    near, far = (order_right(fast, Candidate.of(parse("dp8"), seconds, 1e9)) for seconds in (1.02, 1.2))
+    assert near is not None and far is not None
+    assert near.right / near.pairs < far.right / far.pairs
+    assert order_right(fast, Candidate.of(parse("dp8"), 3.0, 1e9)) is None
+    assert order_right(fast, fast) is None
+
+
+def test_a_page_tells_ratios_in_eighty_columns() -> None:
+    lines = "\n".join(ratio_lines(ratio_coverage(_pairs(4, {"always": 0.05})))).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert any(line.startswith("microbatch") for line in lines)
 
 
 def test_a_large_sweep_counts_as_its_plans_and_not_as_its_pairs() -> None:

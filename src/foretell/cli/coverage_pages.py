@@ -61,7 +61,7 @@ def _page(found: Coverage) -> str:
         *_widths("a prediction", "runs", found.bands.predicted),
         "",
         *_widths("a prediction that a measured run corrects", "pairs of runs", found.bands.anchored),
-        *(["", *_ratios(found.ratios)] if found.ratios is not None else []),
+        *(["", *ratio_lines(found.ratios)] if found.ratios is not None else []),
     ]
     return "\n".join(lines)
 
@@ -72,8 +72,10 @@ def _widths(title: str, examples: str, found: Widths) -> list[str]:
     return [table([title, "factor"], rows), f"from {found.runs:,} {examples} of {found.sources} sources"]
 
 
-def _ratios(found: RatioCoverage) -> list[str]:
+def ratio_lines(found: RatioCoverage) -> list[str]:
     """How well the ratio of two plans on one stack is known."""
+    from foretell.validation.ratios import CONTENDER
+
     rows = [
         [name, f"{one.pairs:,}", f"{one.inside:.0%}", f"{one.factor:.2f}", f"{one.error:.2f}"]
         for name, one in sorted(found.sources.items(), key=lambda item: -item[1].pairs)
@@ -89,7 +91,7 @@ def _ratios(found: RatioCoverage) -> list[str]:
     ]
     simplest = found.simplest
     return [
-        "two plans of one sweep, both predicted within 25 % of its fastest: the ratio of",
+        f"two plans of one sweep, both predicted within {CONTENDER:.0%} of its fastest: the ratio of",
         "their steps, each source tried with what the others taught",
         table(["source", "pairs", "inside", "factor", "median error"], rows),
         "",

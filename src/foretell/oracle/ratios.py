@@ -26,6 +26,7 @@ from foretell.plan.strategies.data import Data
 from foretell.plan.strategies.pipeline import Pipeline
 from foretell.plan.strategies.tensor import Tensor
 from foretell.plan.strategy import Strategy
+from foretell.units import product
 
 FILE: Final = Path(__file__).with_name("ratios.json")
 
@@ -144,19 +145,21 @@ def differences(one: Plan, other: Plan) -> tuple[str, ...]:
 @functools.lru_cache(maxsize=65536)
 def traits(plan: Plan) -> PlanTraits:
     """What a plan is compared by. Axes of one rank do nothing, whatever they say."""
-    parts, sharding, mesh, unusual = plan.microbatches, [], [], []
-    for axis in plan.axes:
-        if axis.world == 1:
-            continue
-        if any(part.splitting.shares_samples for part in axis.axes()):
-            parts *= axis.world
-        if not isinstance(axis, USUAL):
-            unusual.append(axis)
-        if isinstance(axis, Data) and axis.storage != "replicated":
-            sharding.append((axis.storage, axis.shard))
-        mesh.append(_laid_out(axis))
-    rest = tuple(policy for policy in plan.policies if not isinstance(policy, Microbatches | Recompute))
-    return PlanTraits(parts, tuple(sharding), plan.policy(Recompute), rest, tuple(mesh), tuple(unusual))
+    axes = [axis for axis in plan.axes if axis.world > 1]
+    data = [axis for axis in axes if isinstance(axis, Data) and axis.storage != "replicated"]
+    return PlanTraits(
+        microbatch=plan.microbatches * product(axis.world for axis in axes if _shares_samples(axis)),
+        sharding=tuple((axis.storage, axis.shard) for axis in data),
+        recompute=plan.policy(Recompute),
+        policies=tuple(policy for policy in plan.policies if not isinstance(policy, Microbatches | Recompute)),
+        mesh=tuple(map(_laid_out, axes)),
+        strategy=tuple(axis for axis in axes if not isinstance(axis, USUAL)),
+    )
+
+
+@functools.lru_cache(maxsize=4096)
+def _shares_samples(axis: Strategy) -> bool:
+    return any(part.splitting.shares_samples for part in axis.axes())
 
 
 def _laid_out(axis: Strategy) -> Hashable:

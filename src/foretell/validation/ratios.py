@@ -26,10 +26,10 @@ from foretell.oracle.simplicity import simplicity
 from foretell.plan.plan import Plan
 from foretell.validation.evaluate import ComparedRun, choices, plans_of
 from foretell.validation.sources import healthy, source_of
-from foretell.validation.widths import Lesson, Numbers, learnt_widths, left_out
+from foretell.validation.widths import Lesson, Numbers, allowed, learnt_widths, left_out
 
-CONTENDER: Final = math.log(1.25)
-"""How much slower than the fastest of its sweep a plan is predicted at most, as a logarithm."""
+CONTENDER: Final = 0.25
+"""How much slower than the fastest of its sweep a plan is predicted at most."""
 
 STEPS: Final = (0.01, 0.03, 0.05, 0.1, 0.25)
 """How far apart two plans are predicted: right ends of what the order is counted in."""
@@ -118,16 +118,15 @@ def contenders(sweep: Iterable[ComparedRun]) -> list[TimedPlan]:
     times = [(one.row.plan, one.time) for one in plans_of(sweep)]
     timed = [TimedPlan(plan, time.predicted, time.measured) for plan, time in times if time is not None]
     timed.sort(key=lambda one: one.predicted)
-    return [one for one in timed if math.log(one.predicted / timed[0].predicted) <= CONTENDER]
+    return [one for one in timed if one.predicted <= (1 + CONTENDER) * timed[0].predicted]
 
 
 def ratio_coverage(pairs: Sequence[MeasuredPair]) -> RatioCoverage:
-    """Learn the widths of ratios, and try them on each source with the others' lessons."""
+    """Learn the widths of ratios; each source is tried with what the others taught, their stretch included."""
     lesson = pair_lesson(pairs)
-    scores, widths = left_out(lesson)
-    learnt = learnt_widths(lesson, scores)
-    inside = scores <= learnt.stretch
-    allowed = learnt.stretch * widths
+    learnt = learnt_widths(lesson, left_out(lesson)[0])
+    widths = allowed(lesson)
+    inside = lesson.size <= widths
     sources: dict[str, HeldOutPairs] = {}
     for source in sorted(set(lesson.source)):
         own = numpy.array([other == source for other in lesson.source])
@@ -135,7 +134,7 @@ def ratio_coverage(pairs: Sequence[MeasuredPair]) -> RatioCoverage:
             pairs=int(own.sum()),
             sweeps=len({pair.sweep for pair in pairs if pair.source == source}),
             inside=float(inside[own].mean()),
-            factor=math.exp(float(numpy.median(allowed[own]))),
+            factor=math.exp(float(numpy.median(widths[own]))),
             error=math.exp(float(numpy.median(lesson.size[own]))),
         )
     fastest = numpy.array([pair.one is _first(sweep) for sweep in _sweeps(pairs) for pair in sweep])
@@ -146,8 +145,8 @@ def ratio_coverage(pairs: Sequence[MeasuredPair]) -> RatioCoverage:
         by_source=statistics.fmean(one.inside for one in sources.values()),
         with_fastest=float(inside[fastest].mean()),
         sources=sources,
-        simplest=_simplest(pairs, allowed),
-        widths=RatioWidths(learnt, evidence(pairs), tuple(_order(pairs, allowed))),
+        simplest=_simplest(pairs, widths),
+        widths=RatioWidths(learnt, evidence(pairs), tuple(_order(pairs, widths))),
     )
 
 
@@ -180,11 +179,11 @@ def _first(sweep: Sequence[MeasuredPair]) -> TimedPlan:
     return sweep[0].one
 
 
-def _order(pairs: Sequence[MeasuredPair], allowed: Numbers) -> Iterator[OrderRight]:
+def _order(pairs: Sequence[MeasuredPair], widths: Numbers) -> Iterator[OrderRight]:
     for above, up_to in itertools.pairwise((0.0, *STEPS)):
         own = [
             (pair.predicted * pair.measured > 0, abs(pair.predicted) > width)
-            for pair, width in zip(pairs, allowed.tolist(), strict=True)
+            for pair, width in zip(pairs, widths.tolist(), strict=True)
             if above < math.exp(abs(pair.predicted)) - 1 <= up_to
         ]
         if own:
@@ -192,15 +191,15 @@ def _order(pairs: Sequence[MeasuredPair], allowed: Numbers) -> Iterator[OrderRig
             yield OrderRight(above, up_to, len(own), sum(right for right, _ in own), len(told), sum(told))
 
 
-def _simplest(pairs: Sequence[MeasuredPair], allowed: Numbers) -> SimplestPicks:
+def _simplest(pairs: Sequence[MeasuredPair], widths: Numbers) -> SimplestPicks:
     """Choose in each sweep with the widths that the other sources taught."""
-    widths = iter(allowed.tolist())
+    most = iter(widths.tolist())
     sweeps = _sweeps(pairs)
     slower: list[float] = []
     for sweep in sweeps:
         first = _first(sweep)
-        own = [(pair, min(next(widths), math.log(1 + SLOWER))) for pair in sweep]
-        near = [pair.other for pair, most in own if pair.one is first and -pair.predicted <= most]
+        own = [(pair, min(next(most), math.log(1 + SLOWER))) for pair in sweep]
+        near = [pair.other for pair, width in own if pair.one is first and -pair.predicted <= width]
         pick = min([first, *near], key=lambda one: (simplicity(one.plan), one.predicted))
         if pick is not first:
             slower.append(pick.measured / first.measured - 1)

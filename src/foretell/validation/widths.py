@@ -64,7 +64,19 @@ def left_out(lesson: Lesson) -> tuple[Numbers, Numbers]:
     return scores, widths
 
 
+def allowed(lesson: Lesson) -> Numbers:
+    """Of each example the width that the other sources alone taught, stretched as they ask for among themselves."""
+    found = numpy.zeros(len(lesson.size))
+    for source in sorted(set(lesson.source)):
+        own = numpy.array([other == source for other in lesson.source])
+        others = lesson.only(~own & lesson.healthy)
+        taught = learnt_widths(others, left_out(others)[0])
+        found[own] = taught.stretch * (lesson.reasons[own] @ numpy.array(list(taught.widths.values())))
+    return found
+
+
 def learnt_widths(lesson: Lesson, scores: Numbers) -> Widths:
+    """What all sources teach together, stretched by how the left-out ones scored."""
     healthy = lesson.only(lesson.healthy)
     stretch = _quantile(scores[lesson.healthy], healthy.weights)
     return Widths(
