@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -10,10 +11,15 @@ import numpy
 from foretell.cost.host import overlap_share
 from foretell.cost.memory import MemoryConstants, memory_constants
 from foretell.cost.prices import Prices
+from foretell.oracle.mesh_bounds import Bounds
 from foretell.oracle.parts import Executed, PartitionRow, Parts, PolicySet, Programs, StageTraffic, StateRow
 from foretell.plan.job import batch_ranks
 from foretell.plan.plan import Plan
+from foretell.plan.policies.batchnorm import BatchNorm
+from foretell.plan.policies.imbalance import Imbalance
+from foretell.plan.policies.offload import Offload
 from foretell.plan.policies.precision import Precision
+from foretell.plan.policies.recompute import Recompute
 from foretell.plan.strategies.pipeline import Pipeline
 from foretell.plan.strategy import Strategy
 from foretell.program.expanded import Axis
@@ -110,17 +116,54 @@ class MeshRows:
         self.traffics: dict[Hashable, MeshTraffic] = {}
         self.sends: dict[Hashable, list[int]] = {}
 
-    def blocks(self, number: int) -> Iterator[MeshPlans]:
-        """All plans of the mesh, which has this number: one block, or none."""
+    @functools.cached_property
+    def allowed(self) -> list[int]:
+        """The sets of policies that go with the mesh."""
+        return [which for which, one in self.chosen.items() if self.space.allowed(self.axes, one.policies)]
+
+    @property
+    def size(self) -> int:
+        """How many plans the mesh has."""
+        return len(self.allowed) * len(self._variants().own)
+
+    def blocks(self, number: int, wanted: Sequence[int]) -> Iterator[MeshPlans]:
+        """All plans of the mesh, which has this number, with these sets of policies: one block, or none."""
         variants = self._variants()
-        if not len(variants.own):
-            return
-        wanted = [which for which, one in self.chosen.items() if self.space.allowed(self.axes, one.policies)]
-        if wanted:
+        if wanted and len(variants.own):
             rows = [self._row(self.chosen[which], variants) for which in wanted]
             named = {"mesh": number, "place": variants.place, "microbatches": variants.microbatches}
             own = {"which": numpy.array(wanted)[:, None], **self._plans(rows, variants).columns()}
             yield MeshPlans((len(wanted), len(variants.own)), {**named, **own})
+
+    # bounds
+
+    def least(self, bounds: Bounds, which: int) -> tuple[Any, Any]:
+        """Seconds and bytes that the plans of a set of policies take at least: a figure for each variant."""
+        variants, chosen = self._variants(), self.chosen[which]
+        executed = self.parts.executed(chosen)
+        how = self._prices(chosen, executed)
+        programs = self._programs(chosen, executed, how.prices)
+        state = self._state(chosen, how.prices, programs)
+        at = numpy.array([programs.place[count] for count in self.samples], dtype=numpy.int64)
+        seconds, held = numpy.empty(len(variants.own)), numpy.empty(len(variants.own))
+        for place, pipeline in enumerate(variants.pipelines):
+            mine = numpy.flatnonzero(variants.own == place)
+            sizes = at[variants.count[mine]]
+            seconds[mine] = bounds.seconds(programs, pipeline, how.launch_profile, sizes, variants.microbatches[mine])
+            held[mine] = bounds.bytes(self.model, programs.parts[0][0], pipeline, state)
+        return seconds, held
+
+    def plainest(self) -> list[int]:
+        """Of sets of policies that run alike otherwise, those that recompute least and keep most on the device: the
+        others only add to their seconds."""
+        first: dict[Hashable, int] = {}
+        for which in self.allowed:
+            one = self.chosen[which]
+            key = (one.execution, one.plan.policy(Imbalance), one.plan.policy(BatchNorm))
+            now = first.setdefault(key, which)
+            if _added(one) < _added(self.chosen[now]):
+                first[key] = which
+        return list(first.values())
 
     def _plans(self, rows: Sequence[PolicyRow], variants: PipelineVariants) -> PlanRow:
         """All variants with each set of policies: a row of arrays for each set, and a column for each variant."""
@@ -187,9 +230,7 @@ class MeshRows:
     def _row(self, chosen: PolicySet, variants: PipelineVariants) -> PolicyRow:
         executed = self.parts.executed(chosen)
         how = self._prices(chosen, executed)
-        programs = self.parts.programs(
-            self.model, self.local_axes, chosen, executed, how.prices, self.samples, self.where
-        )
+        programs = self._programs(chosen, executed, how.prices)
         traffic = self._traffic(chosen, executed, how.prices, variants, programs)
         return PolicyRow(
             programs.row,
@@ -200,6 +241,9 @@ class MeshRows:
             how.launch_profile,
             how.overlap,
         )
+
+    def _programs(self, chosen: PolicySet, executed: Executed, prices: Prices) -> Programs:
+        return self.parts.programs(self.model, self.local_axes, chosen, executed, prices, self.samples, self.where)
 
     def _prices(self, chosen: PolicySet, executed: Executed) -> MeshPrices:
         if executed.number not in self.executions:
@@ -233,12 +277,21 @@ class MeshRows:
         """The weight traffic with each pipeline."""
         key = (chosen.care, executed.number)
         if key not in self.traffics:
-            local = programs.parts[0][0]
-            if chosen.care not in self.states:
-                known = next((one.alike for one in self.states.values()), None)
-                self.states[chosen.care] = self.parts.state(self.model, self.mesh, chosen, local, prices, known)
-            state = self.states[chosen.care]
+            local, state = programs.parts[0][0], self._state(chosen, prices, programs)
             found = [self.parts.traffic(own, local, executed, state, prices) for own in variants.pipelines]
             gathered = self.parts.number(("gathered", tuple(one.gathered for one in found)))
             self.traffics[key] = MeshTraffic(found, gathered, [one.row for one in found])
         return self.traffics[key]
+
+    def _state(self, chosen: PolicySet, prices: Prices, programs: Programs) -> StateRow:
+        """How weights are kept with a set of policies."""
+        if chosen.care not in self.states:
+            known = next((one.alike for one in self.states.values()), None)
+            local = programs.parts[0][0]
+            self.states[chosen.care] = self.parts.state(self.model, self.mesh, chosen, local, prices, known)
+        return self.states[chosen.care]
+
+
+def _added(chosen: PolicySet) -> tuple[int, int]:
+    """What a set of policies adds to the work of layers: the place of its recomputation, and copies to the host."""
+    return chosen.plan.policy(Recompute).rule.place, len(chosen.plan.policy(Offload).moved)

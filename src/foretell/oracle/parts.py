@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from foretell.cost.host import as_executed
-from foretell.cost.layer_cost import layer_cost
+from foretell.cost.layer_cost import LayerCost, layer_cost
 from foretell.cost.memory import convolution_block
 from foretell.cost.price import stage_peaks, stage_sends
 from foretell.cost.prices import Prices
@@ -18,6 +18,7 @@ from foretell.cost.weight_traffic import WeightTrafficCost, weight_traffic_cost
 from foretell.model.graph import Graph
 from foretell.model.operator import PARTS, OperatorPart
 from foretell.model.resize import SAMPLE, skeleton, with_samples
+from foretell.oracle.lower_bounds import LayerSeconds, StageCounts, layer_seconds, stage_counts
 from foretell.oracle.space import Space
 from foretell.plan.axis_names import AxisName
 from foretell.plan.plan import Plan
@@ -91,6 +92,7 @@ class PartitionRow(NamedTuple):
     row: int
     signatures: tuple[int, ...]  # a number for each, the same where weights are
     layers: int  # a number for those of all shapes: cuts into as many stages have them in common
+    counts: StageCounts  # of layers on each rank
 
 
 class Programs(NamedTuple):
@@ -100,6 +102,7 @@ class Programs(NamedTuple):
     place: dict[int, int]  # of each number of samples: how many rows after the first
     parts: tuple[tuple[RankProgram, int], ...]  # of how many numbers at once; 0: of one alone
     layouts: int  # a number, the same for programs that differ in what runs again
+    seconds: LayerSeconds  # of its layers, for each number of samples
 
 
 class StateRow(NamedTuple):
@@ -186,7 +189,11 @@ class Parts:
             self._repetitions.update(own.times for own in cut.signature_runs if own.stackable)
             layers = self.number((model.number, cut.ranks > 1, tuple(own.runs for own in cut.signature_runs)))
             self._partitions[key] = PartitionRow(
-                cut, row, tuple(self.number((model.number, *one)) for one in weights), layers
+                cut,
+                row,
+                tuple(self.number((model.number, *one)) for one in weights),
+                layers,
+                stage_counts(cut, model.kinds),
             )
         return self._partitions[key]
 
@@ -239,15 +246,18 @@ class Parts:
         alone = [count * together for count in samples if count * together > model.exact]
         row = len(self.table.columns["program_at"])
         parts: list[tuple[RankProgram, int]] = []
+        costs: list[list[LayerCost]] = []
         block = convolution_block(self.space.cluster)
         place: dict[int, int] = {}
         for own in (*spread_alike(model.graph, axes, plan, trainer, many), *alone):
             local = local_program(model.graph, axes, plan, trainer, own, block)
             several = () if isinstance(own, int) else own
-            self.table.program([layer_cost(local, kind, prices) for kind in model.kinds], len(several))
+            costs.append([layer_cost(local, kind, prices) for kind in model.kinds])
+            self.table.program(costs[-1], len(several))
             parts.append((local, len(several)))
             place |= {count // together: len(place) + at for at, count in enumerate(several or (own,))}
-        return Programs(row, place, tuple(parts), self.number(tuple(id(local.layout) for local, _ in parts)))
+        layouts = self.number(tuple(id(local.layout) for local, _ in parts))
+        return Programs(row, place, tuple(parts), layouts, layer_seconds(costs, [size for _, size in parts]))
 
     def sends(self, programs: Programs, variant: PartitionRow, executed: Executed, prices: Prices) -> int:
         """The row of what crosses between stages, of the first number of samples; the others' follow."""

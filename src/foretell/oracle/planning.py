@@ -95,7 +95,7 @@ def answered(question: Request, watching: Watching | None = None) -> PlanningAns
     """Search for one question's plans."""
     space = space_of(question)
     watch = watching(space) if watching else None
-    found = search(space, question.max_memory, watch, question.top)
+    found = search(space, question.max_memory, watch, question.top, question.effort)
     return PlanningAnswer(question, space, replaced(found, model=question.model))
 
 

@@ -59,6 +59,26 @@ class SearchConstraints(msgspec.Struct, frozen=True, kw_only=True):
                 raise BadInput(f"the search has no choices of {word}", where="--also", fix=fix)
 
 
+class SearchEffort(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a search goes."""
+
+    exhaustive: bool = False  # price every plan, those that provably cannot win too
+    seconds: float = float("inf")  # after which it ends with the best so far
+    margin: float = 0.05  # plans up to this much slower than the fastest with head-room are priced, too
+    headroom: float = 0.08  # of what a device may use, left free by plans that are recommended
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.headroom < 1:
+            raise BadInput(f"a head-room of {self.headroom:g}", where="--headroom", fix="a share of memory: 0.08, 8%")
+        if not self.seconds > 0:
+            raise BadInput(f"{self.seconds:g} seconds", where="--seconds", fix="more than 0: --seconds 20")
+
+    @property
+    def room(self) -> float:
+        """The share of what a device may use that such plans fill at most."""
+        return 1 - self.headroom
+
+
 class MeasurementFiles(msgspec.Struct, frozen=True, kw_only=True):
     """What was measured, as files."""
 
@@ -81,6 +101,7 @@ class Upgrade(NamedTuple):
 
 
 FREE: Final = SearchConstraints()
+WHOLE: Final = SearchEffort()
 UNMEASURED: Final = MeasurementFiles()
 
 
@@ -98,6 +119,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     optimizer: str = ""  # the trainer's
     precision: str = ""  # of a search: bf16, or what the device and the trainer have instead
     search: SearchConstraints = FREE
+    effort: SearchEffort = WHOLE
     max_memory: float = 0.0  # bytes of a device that may be used; 0: all that it has
     top: int = TOP
     measured: MeasurementFiles = UNMEASURED

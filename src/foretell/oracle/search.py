@@ -1,4 +1,8 @@
-"""The best plan there is: every plan of a space priced, time and memory, and the best of them told.
+"""The best plan there is: the plans of a space priced, time and memory, and the best of them returned.
+
+A small space is priced as a whole. In a large one meshes come in the order in which an engineer would try them, and
+those whose lower bound (`oracle.lower_bounds`) is slower than what was found, or does not fit, are never priced: what
+is left out cannot win. A search that runs out of time returns the best so far, and what is proven of the rest.
 
 Parts that plans have in common are priced once: local programs, cuttings, the care of weights, orders of slots. A plan
 is then a row of places in tables, and the loop that predicts one plan goes over all rows (`timeline.step`).
@@ -7,6 +11,7 @@ So what is found for a plan is what `predict` says of it, to the last digit.
 
 from __future__ import annotations
 
+import functools
 import gc
 import time
 from collections import defaultdict
@@ -14,24 +19,28 @@ from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, TypeAlias
 
-import msgspec
 import numpy
 
 from foretell.compiling import available
 from foretell.cost.memory import usable_bytes
+from foretell.oracle.lower_bounds import roofline
+from foretell.oracle.mesh_bounds import Bounds, least
+from foretell.oracle.mesh_order import Estimate
 from foretell.oracle.mesh_rows import Columns, MeshPlans, MeshRows
 from foretell.oracle.parts import Parts, PolicySet
-from foretell.oracle.priced_plans import Candidate, PricedPlans
+from foretell.oracle.priced_plans import PricedPlans
+from foretell.oracle.request import WHOLE, SearchEffort
+from foretell.oracle.search_result import Refinement, SearchResult
 from foretell.oracle.space import Space, Way
 from foretell.plan.plan import Plan
 from foretell.plan.policies.batchnorm import BatchNorm
 from foretell.plan.policies.lora import Lora
 from foretell.plan.strategies.pipeline import Pipeline
 from foretell.plan.strategy import Strategy
-from foretell.summary import Summarized, plans
 from foretell.timeline.columns import PLAN_COLUMNS, REAL, plan_arrays, plan_rows
 from foretell.timeline.engine import is_compiled, kernels
-from foretell.units import show_bytes
+
+__all__ = ["TOP", "Refinement", "SearchResult", "Watch", "search"]
 
 TOP = 10
 """Plans that are told as the best ones, where nobody says how many."""
@@ -39,77 +48,31 @@ TOP = 10
 CHUNK = 200_000
 """Plans that are priced at a time: enough that the start does not count, few enough that they fit a cache."""
 
+SMALL = 150
+"""Meshes up to which a space is priced as a whole: it takes a second or two."""
+
+FIRST, WAVE = 200, 3_001
+"""The same where plans that cannot win are left out: the first time, and each time after that."""
+
+INTERRUPTED, OUT_OF_TIME = "interrupted", "out of time"
+"""Why a search ended before its end."""
+
 FEW = 3_000
 """Plans for which compiling, half a minute on a machine that never did it, does not pay."""
-
-
-class Refinement(msgspec.Struct, frozen=True, kw_only=True):
-    """What was chosen for the leading plans beside what the search varies; see `oracle.refinement`."""
-
-    what: str  # is chosen: stages, parts
-    tried: int  # plans for which it was
-    before: Candidate | None  # the best plan of the search itself; None: nothing fits
-    plan: str = ""  # the best with what is chosen; empty: that is no better
-    step_seconds: float = 0.0
-    memory_bytes: float = 0.0
-    least_seconds: float = 0.0  # no other choice for this plan takes less
-
-    @property
-    def gain(self) -> float:
-        """The part of the best step before that is saved; all of it where nothing was there before."""
-        return 1 - self.step_seconds / self.before.step_seconds if self.before else 1.0
-
-    @property
-    def gap(self) -> float:
-        """The part of the step that another choice could save at most."""
-        return max(0.0, 1 - self.least_seconds / self.step_seconds) if self.plan else 0.0
-
-
-class SearchResult(Summarized, frozen=True, kw_only=True, dict=True):
-    """What a search found. All its plans, not kept in files, are its `plans`."""
-
-    model: str
-    cluster: str
-    trainer: str
-    batch: int
-    ranks: int
-    capacity: float  # bytes of a device that a run can fill
-    candidates: int  # plans looked at, refused ones included
-    evaluated: int  # fully priced: time and memory
-    refused: dict[str, int]  # by rule; a mesh or an axis that is refused counts once for all its plans
-    fitting: int  # of those evaluated
-    local_programs: int
-    seconds: float
-    plans_per_second: float
-    best: Candidate | None  # None: nothing fits
-    top: tuple[Candidate, ...]
-    pareto: tuple[Candidate, ...]  # plans that no other is both faster and smaller than; of those that fit, if some do
-    nearest: Candidate | None  # the one that needs the least memory; None: all are refused
-    complete: bool = True  # False: interrupted, and this is of the plans until then
-    seen: float = 1.0  # share of the meshes that were looked at, one after the other; 1 unless interrupted
-    finer: tuple[Refinement, ...] = ()  # what was chosen beside what the search varies
-
-    @property
-    def plans(self) -> PricedPlans:
-        """Every plan that was priced."""
-        return vars(self)["_plans"]
-
-    def summary(self) -> Iterator[tuple[str, str]]:
-        yield "model", f"{self.model}, batch {self.batch:,}, on {self.cluster}"
-        yield "plans", f"{self.evaluated:,} priced, {self.fitting:,} fit in {show_bytes(self.capacity)}"
-        yield from plans((one.plan, one.step_seconds, one.memory_bytes) for one in self.top)
 
 
 Watch: TypeAlias = Callable[[int], None]
 """Told after each mesh how many plans there are so far; `Space.looked` says how far it is."""
 
 
-def search(space: Space, most: float = 0.0, watch: Watch | None = None, top: int = TOP) -> SearchResult:
-    """Price every plan of a space. `most`: bytes that a device may use, if less than it has.
+def search(
+    space: Space, most: float = 0.0, watch: Watch | None = None, top: int = TOP, effort: SearchEffort = WHOLE
+) -> SearchResult:
+    """Price the plans of a space. `most`: bytes that a device may use, if less than it has.
 
     Ctrl-C ends it with what was found until then.
     """
-    return _Search(space, most, watch or (lambda plans: None), top).run()
+    return _Search(space, most, watch or (lambda plans: None), top, effort).run()
 
 
 SLICE = 16384
@@ -129,12 +92,13 @@ HOLDS = ("moments", "partition", "peaks", "rounds")
 
 
 class _Search:
-    def __init__(self, space: Space, most: float, watch: Watch, top: int) -> None:
-        self.space, self.watch, self.top = space, watch, top
+    def __init__(self, space: Space, most: float, watch: Watch, top: int, effort: SearchEffort) -> None:
+        self.space, self.watch, self.top, self.effort = space, watch, top, effort
         self.graph, self.cluster, self.trainer = space.graph, space.cluster, space.trainer
         self.capacity = min(most or float("inf"), usable_bytes(space.trainer, space.cluster))
         self.meshes: list[tuple[Strategy, ...]] = []
         self.parts = Parts(space)
+        self.bounds = Bounds(self.parts)
         self.chosen = [self.parts.chosen(policies) for policies in space.policies]
         self.alike = _by_model(self.chosen)
         self.blocks: list[MeshPlans] = []
@@ -143,6 +107,8 @@ class _Search:
         self.priced: list[tuple[Any, Any, Any]] = []  # names, seconds, bytes
         self.used: set[int] = set()  # local programs
         self.done = 0
+        self.excluded = 0  # plans that cannot win
+        self.roomy = float("inf")  # seconds of the fastest plan with head-room so far
 
     def run(self) -> SearchResult:
         with _nothing_collected():
@@ -150,26 +116,61 @@ class _Search:
 
     def _run(self) -> SearchResult:
         start = time.perf_counter()
-        complete = True
+        stopped = ""
         try:
-            for axes in self.space.meshes():
+            for axes in self._meshes():
                 self._add(axes)
                 self.watch(self.done + self.waiting)
-                if self.waiting >= CHUNK:
+                if self.waiting >= self._enough():
                     self._evaluate()
+                if time.perf_counter() - start > self.effort.seconds:
+                    stopped = OUT_OF_TIME
+                    break
             self._evaluate()
         except KeyboardInterrupt:
-            complete = False
+            stopped = INTERRUPTED
             with suppress(KeyboardInterrupt):  # who asks again does not even want these
                 self._evaluate()
-        return self._found(time.perf_counter() - start, complete)
+        return self._found(time.perf_counter() - start, stopped)
+
+    @functools.cached_property
+    def _prunes(self) -> bool:
+        """Whether plans that cannot win are left out."""
+        return not self.effort.exhaustive and self.space.mesh_count > SMALL
+
+    def _meshes(self) -> Iterator[tuple[Strategy, ...]]:
+        first = Estimate(self.graph, self.cluster, self.capacity) if self._prunes else None
+        return self.space.meshes(first)
+
+    def _enough(self) -> int:
+        """Plans that are worth pricing: at first few, so that what cannot win is soon known."""
+        return CHUNK if not self._prunes else FIRST if not self.done else WAVE
 
     def _add(self, axes: tuple[Strategy, ...]) -> None:
-        """The plans of a mesh, all or none."""
-        found = [block for own in self.alike for block in MeshRows(self.parts, axes, own).blocks(len(self.meshes))]
+        """The plans of a mesh that may win, all or none."""
+        found: list[MeshPlans] = []
+        excluded = 0
+        for own in self.alike:
+            rows = MeshRows(self.parts, axes, own)
+            wanted = self._may_win(rows)
+            found += rows.blocks(len(self.meshes), wanted)
+            excluded += rows.size - rows.size * len(wanted) // max(1, len(rows.allowed))
         self.meshes.append(axes)
         self.blocks += found
+        self.excluded += excluded
         self.waiting += sum(block.size for block in found)
+
+    def _may_win(self, rows: MeshRows) -> list[int]:
+        """The sets of policies with a plan whose bounds are below what was found, and fit."""
+        if not self._prunes or self.roomy == float("inf") or not rows.size:
+            return rows.allowed
+        limit = self.roomy * (1 + self.effort.margin)
+        if all(least(rows.least(self.bounds, which)[0]) > limit for which in rows.plainest()):
+            return []
+        return [which for which in rows.allowed if self._within(limit, *rows.least(self.bounds, which))]
+
+    def _within(self, limit: float, seconds: Any, memory: Any) -> bool:
+        return bool(((seconds <= limit) & (memory <= self.capacity)).any())
 
     # pricing
 
@@ -194,11 +195,12 @@ class _Search:
             engine.evaluate_memory(tables, plans, first + numpy.argsort(held[own], kind="stable"), memory)
             self.priced.append((names[own], seconds[own], memory[own]))
             self.done += own.stop - own.start
+            self.roomy = min(self.roomy, least(seconds[own][memory[own] <= self.capacity * self.effort.room]))
         self.begun, self.waiting = None, 0
 
     # results
 
-    def _found(self, taken: float, complete: bool) -> SearchResult:
+    def _found(self, taken: float, stopped: str) -> SearchResult:
         space = self.space
         empty = (numpy.zeros((0, len(NAMES)), numpy.int32), numpy.zeros(0), numpy.zeros(0))
         names, seconds, memory = (numpy.concatenate(parts) for parts in zip(*(self.priced or [empty]), strict=True))
@@ -222,8 +224,12 @@ class _Search:
             top=top,
             pareto=plans.front(),
             nearest=next(iter(plans.smallest(1)), None),
-            complete=complete,
-            seen=1.0 if complete else self._seen(),
+            complete=not stopped,
+            seen=self._seen() if stopped else 1.0,
+            stopped=stopped,
+            meshes=space.mesh_count,
+            excluded=self.excluded,
+            least_seconds=self._least(top[0].step_seconds if top else float("inf"), stopped),
         )
         vars(found)["_plans"] = plans
         return found
@@ -232,6 +238,11 @@ class _Search:
         """The share of the meshes whose plans are priced; those that still wait are not."""
         priced = self.done / max(1, self.done + self.waiting)
         return min(1.0, self.space.looked / max(1, self.space.mesh_count)) * priced
+
+    def _least(self, best: float, stopped: str) -> float:
+        """Seconds that no plan of the space takes less than, as far as that is proven."""
+        found = roofline(self.graph, self.space.job, self.space.precision, self.cluster) if stopped else best
+        return min(found, best) if best < float("inf") else 0.0
 
     def _named(self, name: Any) -> Plan:
         number, which, place, count = (int(value) for value in name)

@@ -11,7 +11,7 @@ import functools
 import itertools
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -105,19 +105,26 @@ class Space:
         searched = not issubclass(member, Strategy) or member.searched
         return searched and (not wishes.only or word in wishes.only)
 
-    def meshes(self) -> Iterator[tuple[Strategy, ...]]:
-        """Every mesh of all ranks that no rule refuses; the pipeline stands in it with its ranks alone."""
-        for axes in self._meshes(0, self.cluster.ranks):
-            self.looked += 1
-            if self.wishes.splits and batch_ranks(Plan(axes)) != self.wishes.splits:
-                continue
-            if self._passes(self._broken_mesh(axes)):
-                yield axes
+    @functools.cached_property
+    def every_mesh(self) -> tuple[tuple[Strategy, ...], ...]:
+        """Every mesh of all ranks, before rules are asked about it as a whole; the pipeline stands in it with its
+        ranks alone."""
+        found = self._meshes(0, self.cluster.ranks)
+        if not self.wishes.splits:
+            return tuple(found)
+        return tuple(axes for axes in found if batch_ranks(Plan(axes)) == self.wishes.splits)
 
     @property
     def mesh_count(self) -> int:
         """Meshes before rules are asked about them as a whole."""
-        return sum(1 for _ in self._meshes(0, self.cluster.ranks))
+        return len(self.every_mesh)
+
+    def meshes(self, first: Callable[[tuple[Strategy, ...]], float] | None = None) -> Iterator[tuple[Strategy, ...]]:
+        """Every mesh that no rule refuses, those with the least of a figure first."""
+        for axes in sorted(self.every_mesh, key=first) if first else self.every_mesh:
+            self.looked += 1
+            if self._passes(self._broken_mesh(axes)):
+                yield axes
 
     def _meshes(self, at: int, ranks: int) -> Iterator[tuple[Strategy, ...]]:
         if at == len(self.strategies):
