@@ -59,6 +59,25 @@ class PipelineVariants(NamedTuple):
     splits: Any
     unrolled: Columns
 
+    def only(self, alive: Any, parts: Parts) -> PipelineVariants:
+        """Those that are alive, a truth for each, with their pipelines alone."""
+        if alive.all():
+            return self
+        rows = numpy.flatnonzero(alive)
+        kept, own = numpy.unique(self.own[rows], return_inverse=True)
+        return PipelineVariants(
+            parts.number(("some variants", self.number, alive.tobytes())),
+            [self.pipelines[at] for at in kept.tolist()],
+            own=own,
+            count=self.count[rows],
+            signatures=self.signatures[rows],
+            place=self.place[rows],
+            microbatches=self.microbatches[rows],
+            partition=self.partition[rows],
+            splits=self.splits[rows],
+            unrolled={name: column[rows] for name, column in self.unrolled.items()},
+        )
+
     def each(self, figures: Sequence[Sequence[int]]) -> Any:
         """Figures of pipelines for each of some sets of policies, as figures of each variant."""
         return numpy.array(figures, dtype=numpy.int64)[:, self.own]
@@ -121,14 +140,19 @@ class MeshRows:
         """The sets of policies that go with the mesh."""
         return [which for which, one in self.chosen.items() if self.space.allowed(self.axes, one.policies)]
 
-    @property
+    @functools.cached_property
     def size(self) -> int:
         """How many plans the mesh has."""
         return len(self.allowed) * len(self._variants().own)
 
-    def blocks(self, number: int, wanted: Sequence[int]) -> Iterator[MeshPlans]:
-        """All plans of the mesh, which has this number, with these sets of policies: one block, or none."""
-        variants = self._variants()
+    def blocks(self, number: int, alive: Mapping[int, Any] | None = None) -> Iterator[MeshPlans]:
+        """Plans of the mesh, which has this number: one block, or none.
+
+        `alive`: for each set of policies that is wanted, whether each variant is; None: all of them.
+        """
+        variants, wanted = self._variants(), self.allowed if alive is None else list(alive)
+        if alive:
+            variants = variants.only(functools.reduce(numpy.logical_or, alive.values()), self.parts)
         if wanted and len(variants.own):
             rows = [self._row(self.chosen[which], variants) for which in wanted]
             named = {"mesh": number, "place": variants.place, "microbatches": variants.microbatches}
@@ -195,7 +219,7 @@ class MeshRows:
     def _variants(self) -> PipelineVariants:
         key, known = (self.model.number, self.ranks, self.counts), self.parts.variants
         if key not in known:
-            known[key] = self._scheduled(len(known))
+            known[key] = self._scheduled(self.parts.number(("variants", key)))
         return known[key]
 
     def _scheduled(self, number: int) -> PipelineVariants:
@@ -256,7 +280,7 @@ class MeshRows:
 
     def _sends(self, programs: Programs, executed: Executed, prices: Prices, variants: PipelineVariants) -> list[int]:
         """For each pipeline the row of what crosses between its stages."""
-        key = (programs.layouts, executed.number)
+        key = (programs.layouts, executed.number, variants.number)
         if key not in self.sends:
             self.sends[key] = [self.parts.sends(programs, own, executed, prices) for own in variants.pipelines]
         return self.sends[key]
@@ -275,7 +299,7 @@ class MeshRows:
         self, chosen: PolicySet, executed: Executed, prices: Prices, variants: PipelineVariants, programs: Programs
     ) -> MeshTraffic:
         """The weight traffic with each pipeline."""
-        key = (chosen.care, executed.number)
+        key = (chosen.care, executed.number, variants.number)
         if key not in self.traffics:
             local, state = programs.parts[0][0], self._state(chosen, prices, programs)
             found = [self.parts.traffic(own, local, executed, state, prices) for own in variants.pipelines]

@@ -149,28 +149,31 @@ class _Search:
     def _add(self, axes: tuple[Strategy, ...]) -> None:
         """The plans of a mesh that may win, all or none."""
         found: list[MeshPlans] = []
-        excluded = 0
+        plans = 0
         for own in self.alike:
             rows = MeshRows(self.parts, axes, own)
-            wanted = self._may_win(rows)
-            found += rows.blocks(len(self.meshes), wanted)
-            excluded += rows.size - rows.size * len(wanted) // max(1, len(rows.allowed))
+            found += rows.blocks(len(self.meshes), self._may_win(rows))
+            plans += rows.size
         self.meshes.append(axes)
         self.blocks += found
-        self.excluded += excluded
-        self.waiting += sum(block.size for block in found)
+        priced = sum(block.size for block in found)
+        self.excluded += plans - priced
+        self.waiting += priced
 
-    def _may_win(self, rows: MeshRows) -> list[int]:
-        """The sets of policies with a plan whose bounds are below what was found, and fit."""
+    def _may_win(self, rows: MeshRows) -> dict[int, Any] | None:
+        """Of each set of policies the variants whose bounds are below what was found, and fit; None: any may."""
         if not self._prunes or self.roomy == float("inf") or not rows.size:
-            return rows.allowed
+            return None
         limit = self.roomy * (1 + self.effort.margin)
         if all(least(rows.least(self.bounds, which)[0]) > limit for which in rows.plainest()):
-            return []
-        return [which for which in rows.allowed if self._within(limit, *rows.least(self.bounds, which))]
-
-    def _within(self, limit: float, seconds: Any, memory: Any) -> bool:
-        return bool(((seconds <= limit) & (memory <= self.capacity)).any())
+            return {}
+        found: dict[int, Any] = {}
+        for which in rows.allowed:
+            seconds, memory = rows.least(self.bounds, which)
+            alive = (seconds <= limit) & (memory <= self.capacity)
+            if alive.any():
+                found[which] = alive
+        return found
 
     # pricing
 

@@ -1,0 +1,125 @@
+"""Laws of lower bounds: no plan is priced below its own, and a search that prunes by them finds what pricing all finds."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy
+import pytest
+
+from foretell.oracle import planning, search
+from foretell.oracle.lower_bounds import roofline
+from foretell.oracle.mesh_rows import MeshRows
+from foretell.oracle.request import Request, SearchEffort
+from questions import asked
+
+DENSE = "llama:layers=12,hidden=1024,heads=16,kv_heads=8,ffn=2816,vocab=32000,seq=1024"
+MIXTURE = "mixture:layers=6,hidden=512,heads=8,kv_heads=8,head_dim=64,ffn=512,vocab=4096,seq=256,experts=8,top_k=2"
+
+SPACES: dict[str, tuple[Any, ...]] = {
+    "dense, eager": (DENSE, "16xh100", 64, "pytorch", {}),
+    "dense, Megatron": (DENSE, "2x8xa100-80", 48, "megatron-core", {}),
+    "dense, torchtitan": (DENSE, "16xh100", 32, "torchtitan", {}),
+    "dense, with offload": (DENSE, "8xrtx4090", 16, "pytorch", {"also": ("offload",)}),
+    "dense, other launches": (DENSE, "8xh100", 32, "pytorch", {"fix": "+compiled"}),
+    "dense, tied": ("gpt2", "8xa100-80", 16, "megatron-lm", {}),
+    "experts": (MIXTURE, "16xh100", 32, "megatron-core", {}),
+    "images": ("resnet50", "8xv100-16", 64, "pytorch", {}),
+    "volumes": ("cosmoflow", "8xv100-16", 16, "chainer", {}),
+    "adapters": (DENSE, "8xh100", 16, "fsdp", {"fix": "+lora16"}),
+}
+"""Models, clusters, batches and trainers whose spaces are priced as a whole."""
+
+
+def _question(name: str) -> Request:
+    model, on, batch, trainer, said = SPACES[name]
+    (question,) = asked(model, on, batch, trainer=trainer, **said)
+    return question
+
+
+@functools.cache
+def _priced(name: str) -> Any:
+    """A search of the whole space that remembers where each plan lies."""
+    space = planning.space_of(_question(name))
+    found = search._Search(space, 0.0, lambda plans: None, 5, SearchEffort(exhaustive=True))
+    found.run()
+    return found
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_no_plan_is_priced_below_its_bounds(name: str) -> None:
+    """Every plan of a space: seconds and bytes are at least what the bound of its policies and its variant says."""
+    found = _priced(name)
+    names, seconds, memory = (numpy.concatenate(parts) for parts in zip(*found.priced, strict=True))
+    price = {tuple(where): (seconds[at], memory[at]) for at, where in enumerate(names.tolist())}
+    checked, tightest = 0, 0.0
+    for number, axes in enumerate(found.meshes):
+        for own in found.alike:
+            rows = MeshRows(found.parts, axes, own)
+            variants = rows._variants()
+            for which in rows.allowed if rows.size else ():
+                least_seconds, least_bytes = rows.least(found.bounds, which)
+                for at in range(len(variants.own)):
+                    where = (number, which, int(variants.place[at]), int(variants.microbatches[at]))
+                    taken, held = price[where]
+                    assert least_seconds[at] <= taken, (axes, where)
+                    assert least_bytes[at] <= held, (axes, where)
+                    tightest = max(tightest, least_seconds[at] / taken)
+                    checked += 1
+    assert checked == len(price) > 50
+    assert tightest > 0.7  # and it is no empty promise
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_what_recomputes_or_moves_more_is_bounded_by_what_does_less(name: str) -> None:
+    """A mesh is left out by the bounds of its plainest policies: those of all others are no lower."""
+    found = _priced(name)
+    for axes in found.meshes[:40]:
+        for own in found.alike:
+            rows = MeshRows(found.parts, axes, own)
+            if rows.size:
+                plainest = min(float(rows.least(found.bounds, which)[0].min()) for which in rows.plainest())
+                others = [float(rows.least(found.bounds, which)[0].min()) for which in rows.allowed]
+                assert plainest <= min(others) * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_a_search_that_prunes_finds_what_pricing_every_plan_finds(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same best plan, and every plan within the margin of the fastest with head-room, to the last digit."""
+    question = _question(name)
+    whole = planning.answered(question.changed(effort=SearchEffort(exhaustive=True))).found
+    monkeypatch.setattr(search, "SMALL", 0)
+    monkeypatch.setattr(search, "FIRST", 20)
+    monkeypatch.setattr(search, "WAVE", 200)
+    pruned = planning.answered(question).found
+    assert pruned.best == whole.best and pruned.best is not None
+    assert pruned.evaluated + pruned.excluded == whole.evaluated
+    assert pruned.least_seconds == pruned.best.step_seconds
+    roomy = min(one[1] for one in whole.plans.rows() if one[2] <= 0.92 * whole.capacity)
+    near = {one for one in whole.plans.rows() if one[3] and one[1] <= 1.05 * roomy}
+    assert near <= set(pruned.plans.rows())
+    assert pruned.complete and not pruned.stopped
+
+
+def test_some_searches_leave_most_plans_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "SMALL", 0)
+    monkeypatch.setattr(search, "FIRST", 20)
+    found = planning.answered(_question("dense, Megatron")).found
+    assert found.excluded > found.evaluated
+
+
+def test_out_of_time_there_is_an_answer_and_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clock that jumps an hour with each look: one mesh is priced, and nothing is claimed of the others."""
+    question = _question("dense, eager")
+    whole = planning.answered(question).found
+    clock = iter(range(0, 10**9, 3600))
+    monkeypatch.setattr(search.time, "perf_counter", lambda: float(next(clock)))
+    found = planning.answered(question.changed(effort=SearchEffort(seconds=20))).found
+    assert (found.complete, found.stopped) == (False, "out of time")
+    assert found.best is not None and whole.best is not None
+    assert 0 < found.evaluated < whole.evaluated
+    assert 0 < found.seen < 1
+    space = planning.space_of(question)
+    assert found.least_seconds == roofline(space.graph, space.job, space.precision, space.cluster)
+    assert found.least_seconds <= whole.best.step_seconds
