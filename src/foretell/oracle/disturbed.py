@@ -65,11 +65,13 @@ def _straggling(
 def _longer(before: Prediction, seconds: float) -> Prediction:
     """The step of a pipeline with a slow rank: the others wait for it, and meanwhile samples that were late come."""
     late = max(0.0, before.breakdown.get("input", 0.0) - seconds)
-    breakdown = {**before.breakdown, "bubble": before.breakdown.get("bubble", 0.0) + seconds}
+    bubble = before.breakdown.get("bubble", 0.0)
+    breakdown = {**before.breakdown, "bubble": bubble + seconds}
+    waiting = (before.imbalance * bubble + seconds) / (bubble + seconds) if seconds else before.imbalance
     if "input" in breakdown:
         seconds -= breakdown["input"] - late
         breakdown["input"] = late
-    return _longer_by(before, seconds, breakdown)
+    return msgspec.structs.replace(_longer_by(before, seconds, breakdown), imbalance=waiting)
 
 
 def with_wait(before: Prediction, seconds: float) -> Prediction:

@@ -31,6 +31,9 @@ FINEST: Final = 1e-3
 PARTNERS: Final = 3
 """Other runs of the same group that each run is paired with, as if they were its anchor."""
 
+LEAST_TRAINERS: Final = 3
+"""From which on one can be left out."""
+
 FAULT: Final = "cluster fault"
 """Runs that met a fault of their cluster teach nothing; they are counted apart."""
 
@@ -56,6 +59,7 @@ class Residual(NamedTuple):
     ranks: int
     healthy: bool
     device: str = ""
+    trainer: str = ""
 
 
 class HeldOutSource(msgspec.Struct, frozen=True):
@@ -91,6 +95,7 @@ def residuals(family: str, study: str, compared: Iterable[ComparedRun]) -> Itera
             reasons=tuple(found.band),
             group=(source, row.trainer, found.cluster.split("x")[-1].split(",")[0]),
             device=_device(found.cluster),
+            trainer=row.trainer,
             model=row.model,
             ranks=found.ranks,
             healthy=FAULT not in row.subsets,
@@ -107,7 +112,7 @@ def grouped(found: Iterable[Residual]) -> list[SimilarRuns]:
     errors: dict[tuple[str, ...], list[float]] = defaultdict(list)
     for one in found:
         if one.healthy:
-            key = (one.source, one.group[1], one.device, work_of(one.reasons), extent_of(one.ranks, one.reasons))
+            key = (one.source, one.trainer, one.device, work_of(one.reasons), extent_of(one.ranks, one.reasons))
             errors[key].append(round(abs(math.exp(-one.log) - 1), 4))
     return [
         SimilarRuns(
@@ -141,7 +146,7 @@ def coverage(found: Sequence[Residual]) -> Coverage:
     """Learn the bands, and try them on each source with the others' lessons."""
     lesson = lesson_of(found)
     scores, widths = _left_out(lesson)
-    learnt = _learnt(lesson, scores)
+    learnt = msgspec.structs.replace(_learnt(lesson, scores), unseen=_unseen(lesson, found))
     anchors = _anchors(found)
     anchored = _learnt(anchors, _left_out(anchors)[0])
     inside = scores <= learnt.stretch
@@ -206,6 +211,15 @@ def _left_out(lesson: Lesson) -> tuple[Numbers, Numbers]:
         widths[own] = lesson.reasons[own] @ taught
         scores[own] = lesson.size[own] / widths[own]
     return scores, widths
+
+
+def _unseen(lesson: Lesson, found: Sequence[Residual]) -> float:
+    """How far widths have to be stretched for nine of ten runs of a trainer that they were not learnt from."""
+    trainers = lesson._replace(source=[one.trainer for one in found])
+    if len(set(trainers.source)) < LEAST_TRAINERS:
+        return 0.0
+    scores = _left_out(trainers)[0]
+    return round(_quantile(scores[lesson.healthy], trainers.only(lesson.healthy).weights), 3)
 
 
 def _learnt(lesson: Lesson, scores: Numbers) -> Widths:
