@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from foretell.hardware.cluster import PROCESSORS
 from foretell.oracle.rates import IMBALANCE, split_breakdown, step_rates
-from foretell.units import show_count, show_of, show_percent, show_rate, show_seconds
+from foretell.units import show_bytes, show_count, show_of, show_percent, show_rate, show_seconds
 
 if TYPE_CHECKING:
     from foretell.oracle.predict import Prediction
@@ -55,7 +55,7 @@ def micro_batch_text(found: Prediction) -> str:
     count = step_rates(found).accumulation
     if len(found.memory.by_stage) > 1:
         return f"micro-batch size {found.micro_batch:,}, {count:,} micro-batch{'' if count == 1 else 'es'}"
-    steps = "1 accumulation step" if count == 1 else f"{count:,} accumulation steps"
+    steps = "no gradient accumulation" if count == 1 else f"{count:,} accumulation steps"
     return f"micro-batch size {found.micro_batch:,}, {steps}"
 
 
@@ -75,6 +75,11 @@ def rate_text(found: Prediction) -> str:
     return f"{show_rate(whole)} {what}/s, {show_rate(of_one)} {what}/s/{each}"
 
 
+def step_unit(found: Prediction) -> str:
+    """What the speed of a step is counted in: tokens/s, images/s, samples/s."""
+    return "tokens/s" if found.sample == "sequence" else f"{found.sample}s/s"
+
+
 def flops_text(found: Prediction) -> str:
     """358 TFLOP/s/GPU, MFU 36.2 % of 989 TFLOP/s (bf16); HFU where recompute makes it another number."""
     rates = step_rates(found)
@@ -87,7 +92,8 @@ def flops_text(found: Prediction) -> str:
 def memory_text(found: Prediction) -> str:
     """15.9 of 76.8 GiB usable: fits."""
     room = f"{show_of(found.memory_bytes, found.usable)} usable"
-    return f"{room}: fits" if found.fits else f"{room}: DOES NOT FIT"
+    over = show_bytes(found.memory_bytes - found.usable)
+    return f"{room}: fits" if found.fits else f"{room}: DOES NOT FIT, {over} over"
 
 
 # parts of a step and of memory

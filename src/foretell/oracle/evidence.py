@@ -109,8 +109,9 @@ class Evidence(NamedTuple):
         """Why the prediction can be wrong: words of `bands.REASONS`, twice where nothing but a data sheet is known."""
         yield ALWAYS
         yield from ["kernels"] * RANKED.index(self.compute)
-        yield from ["convolutions"] if self.products == "convolution" else []
-        yield from ["software"] if self.software != MEASURED else []
+        convolutions = ["convolutions"] if self.products == "convolution" else []
+        yield from convolutions
+        yield from ["software"] if self.software != MEASURED or not seen(self.trainer, convolutions) else []
         yield from ["links"] * (RANKED.index(self.network) if self.network else 0)
         yield from ["ranks"] if self.communication else []
         yield from ["nodes"] if self.nodes > 1 else []
@@ -171,8 +172,11 @@ class Evidence(NamedTuple):
         found["memory"] = f"{self.software}: lifetimes of tensors in the step, {fitted[self.software]}"
         learnt = bands().predicted
         found["interval"] = (
-            f"{show_factor(self.band())} (90 % interval), from {learnt.runs:,} measured runs of {learnt.sources} studies: "
-            + ", ".join(f"x{factor:.2f} {BRIEFLY[reason]}" for reason, factor in self.factors().items() if factor > SHOWN)
+            f"{show_factor(self.band())} (90 % interval), "
+            f"from {learnt.runs:,} measured runs of {learnt.sources} studies: "
+            + ", ".join(
+                f"x{factor:.2f} {BRIEFLY[reason]}" for reason, factor in self.factors().items() if factor > SHOWN
+            )
         )
         return found
 

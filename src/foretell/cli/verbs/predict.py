@@ -204,7 +204,11 @@ def _json(
 
     seconds = found.training.seconds if found.training else 0.0
     cost = _cost(found, seconds or found.step_seconds, run.conditions.price)
-    answer = {**msgspec.to_builtins(found), **msgspec.to_builtins(step_rates(found)), "notes": [*asked.notes, *found.notes]}
+    answer = {
+        **msgspec.to_builtins(found),
+        **msgspec.to_builtins(step_rates(found)),
+        "notes": [*asked.notes, *found.notes],
+    }
     answer |= {"training_seconds": seconds, "cost": cost, "alive": held, "changes": changes}
     return msgspec.json.encode(answer)
 
@@ -258,8 +262,7 @@ def _what_fits(found: Prediction, changes: tuple[PlanChange, ...]) -> list[str]:
     if not changes:
         return ["Nothing that was tried would fit: no policy, axis, device or number of ranks."]
     rows = [
-        [one.what, show_of(one.memory_bytes, one.usable), show_rate(one.samples_per_second)]
-        for one in changes[:SHOWN]
+        [one.what, show_of(one.memory_bytes, one.usable), show_rate(one.samples_per_second)] for one in changes[:SHOWN]
     ]
     first = changes[0]
     place = f" --on {first.cluster}" if first.cluster != found.cluster else ""
