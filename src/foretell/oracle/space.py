@@ -169,10 +169,7 @@ class Space:
     def _shares(self, plan: Plan) -> Iterator[Refusal]:
         ranks, batch, count = batch_ranks(plan), self.job.batch, self.words.microbatches or 1
         if batch % (ranks * count):
-            shares = f"{ranks} data-parallel ranks" + (
-                f" x {count} micro-batches = {ranks * count}" if count > 1 else ""
-            )
-            yield Refusal("batch divides", f"a batch of {batch} is not a multiple of {shares}")
+            yield Refusal("batch divides", undivided(batch, ranks, count))
 
     def _passes(self, broken: Iterator[Refusal]) -> bool:
         """Whether no rule is broken; the first that is broken is counted."""
