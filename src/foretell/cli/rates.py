@@ -102,6 +102,7 @@ PARTS: Final[Mapping[str, str]] = {
     "input": "waiting for data",
     "optimizer": "optimizer step",
     "host": "waiting for the host",
+    "other": "host copies, other",
     IMBALANCE: "stage imbalance",
 }
 
