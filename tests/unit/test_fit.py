@@ -332,7 +332,7 @@ def test_what_does_not_fit_says_when_and_what_would(foretell: Any) -> None:
     ran = foretell(LARGE, "--on", "2xa10", "--plan", "dp2 +bf16")
     assert ran.code == 1
     assert "does not fit" in ran.out
-    assert "memory of the fullest rank" in ran.out
+    assert "peak memory, worst rank" in ran.out
     assert "what would fit" in ran.out
     assert "pass of micro-batch" in ran.out
     assert max(map(len, (ran.out + ran.err).splitlines())) <= 80 + len(LARGE)

@@ -62,7 +62,7 @@ def _noise(found: Measurement) -> list[tuple[str, str]]:
     looks, error = found.noise.looks, found.noise.error
     seen = f"{len(looks)} look{'s' * (len(looks) != 1)} at {looks[0].whole:,} samples"
     if found.noise.samples is None:
-        return [("noise scale", f"not to be told: noise is all that {seen} show; a larger --batch, or more looks")]
+        return [("noise scale", f"not known: {seen} show only noise; try a larger --batch, or more looks")]
     sure = f" +- {show_rate(error)}" if error is not None else ""
     return [("noise scale", f"{show_rate(found.noise.samples)}{sure} samples, of the later ones of {seen}")]
 
@@ -72,10 +72,10 @@ def _lived(found: Measurement) -> list[tuple[str, str]]:
     if found.lives is None:
         return []
     one = found.lives
-    lost = f"{one.failures} failure{'s' * (one.failures != 1)}, {show_seconds(one.restart_seconds)} to get over one"
+    lost = f"{one.failures} failure{'s' * (one.failures != 1)}, {show_seconds(one.restart_seconds)} to restart"
     wrote = f"{one.checkpoints} checkpoint{'s' * (one.checkpoints != 1)} of {show_seconds(one.checkpoint_seconds)}"
     wrote = wrote if one.checkpoints else "no checkpoint was written"
-    never = f"; nobody died before step {', '.join(map(str, one.not_reached))}" if one.not_reached else ""
+    never = f"; no failure before step {', '.join(map(str, one.not_reached))}" if one.not_reached else ""
     return [("goodput", f"{one.goodput:.1%} of {show_seconds(one.seconds)}: {lost}; {wrote}{never}")]
 
 

@@ -23,9 +23,7 @@ _OPTIONS = (
     click.option("--tokens", callback=read_amount, metavar="N", help="Also: days to train on this many tokens: 15T."),
     click.option("--samples", callback=read_amount, metavar="N", help="Also: days to train on this many samples."),
     click.option("--epochs", type=float, metavar="N", help="Go through these tokens or samples so often (1)."),
-    click.option(
-        "--price", callback=read_price, metavar="P", help="Also: cost, at this price of a device an hour: '$2'."
-    ),
+    click.option("--price", callback=read_price, metavar="P", help="Also: cost, at this price per GPU-hour: '$2'."),
     click.option("--input-rate", type=float, metavar="N", help="Samples/s that a node reads and decodes."),
     click.option("--storage", metavar="RATE", help="Bandwidth of checkpoints, all ranks together: '20 GB/s'."),
     click.option("--dataset", metavar="SIZE", help="Copied from storage to the nodes at first: '2 TB'."),

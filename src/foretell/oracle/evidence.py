@@ -144,7 +144,7 @@ class Evidence(NamedTuple):
         factors, band = self.factors(), self.band()
         anchored = bands().anchored
         same = math.prod(anchored.factors(reason for reason in factors if reason in anchored.widths).values())
-        ways = [(same, "a measured step of this model on as many ranks (--anchor)")]
+        ways = [(same, "a measured step of this model on as many GPUs (--anchor)")]
         for reasons, what in NARROWER:
             left = math.prod(self.factors(reasons).values())
             ways.append((left, what.format(device=self.device)))

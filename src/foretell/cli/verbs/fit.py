@@ -124,11 +124,11 @@ def _one_more(found: Fit) -> str:
 
 
 def _memory(found: Fit) -> str:
-    """The memory of the fullest rank at its peak, and what is left."""
+    """The peak memory, worst rank at its peak, and what is left."""
     usable = found.free_bytes + found.prediction.memory_bytes
     kinds = largest_first(shown_memory(found.prediction), 1.0)
     rest = ("free" if found.free_bytes >= 0 else "over", abs(found.free_bytes))
-    return parts_table("memory of the fullest rank", [*kinds, rest], usable, show_bytes, "of usable")
+    return parts_table("peak memory, worst rank", [*kinds, rest], usable, show_bytes, "of usable")
 
 
 def _changes(found: Fit) -> str:

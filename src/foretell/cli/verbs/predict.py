@@ -43,7 +43,7 @@ SMALLEST = 1e-6
 @asks(*ONE_PLAN, *MEASURED)
 @trained("price", "input_rate")
 @disturbed
-@click.option("--memory", is_flag=True, help="The largest tensors that are alive at the fullest moment.")
+@click.option("--memory", is_flag=True, help="The largest tensors at the memory peak.")
 @click.option("--trace", type=click.Path(dir_okay=False), metavar="FILE", help="Write a timeline for Perfetto.")
 @click.option("--html", metavar="FILE", help="Write a report to look at: one file, with charts.")
 @click.option("--keep", metavar="FILE", help="Keep question and answer, for `foretell check`.")
@@ -120,9 +120,9 @@ class PredictFiles(NamedTuple):
 def _only_answered(files: PredictFiles) -> None:
     """Files are about a calm machine."""
     calm = {
-        "--keep": (files.keep, "what is kept is checked on a calm machine"),
-        "--trace": (files.trace, "the timeline is that of a calm machine"),
-        "--html": (files.html, "the charts are those of a calm machine"),
+        "--keep": (files.keep, "a kept prediction is of an undisturbed machine"),
+        "--trace": (files.trace, "the timeline is of an undisturbed machine"),
+        "--html": (files.html, "the charts are of an undisturbed machine"),
     }
     for option, (file, what) in calm.items():
         if file is not None:
@@ -284,7 +284,7 @@ def _time(found: Prediction) -> str:
 
 def _memory(found: Prediction) -> str:
     parts = largest_first(shown_memory(found), 1.0)
-    return parts_table("memory of the fullest rank", parts, found.memory_bytes, show_bytes)
+    return parts_table("peak memory, worst rank", parts, found.memory_bytes, show_bytes)
 
 
 def _why(found: Prediction) -> list[str]:
