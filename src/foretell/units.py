@@ -133,6 +133,29 @@ def show_bytes(value: float) -> str:
     return f"{_three_digits(value)} B"
 
 
+def show_of(value: float, whole: float) -> str:
+    """Bytes of so many, in one unit where both have the same: '15.9 of 76.8 GiB'."""
+    (size, unit), (most, other) = show_bytes(value).split(), show_bytes(whole).split()
+    return f"{size} of {most} {unit}" if unit == other else f"{size} {unit} of {most} {other}"
+
+
+def show_percent(value: float, digits: int = 1, sign: bool = False) -> str:
+    """A share in per cent: '36.2 %'; with its sign where it is a change."""
+    return f"{100 * value:{'+' if sign else ''}.{digits}f} %"
+
+
+EVEN = 0.05
+"""Up to this difference of its two ends an interval is written with one number."""
+
+
+def show_factor(factor: float) -> str:
+    """A factor either way as people say it: '± 20 %', and with both ends where they are far apart."""
+    low, high = 1 / factor - 1, factor - 1
+    if high + low <= EVEN:
+        return f"± {100 * high:.0f} %"
+    return f"{100 * low:+.0f} % to {100 * high:+.0f} %"
+
+
 MINUTE, HOUR, DAY, YEAR = 60.0, 3600.0, 86400.0, 365.25 * 86400.0
 
 

@@ -77,7 +77,7 @@ def test_differences_are_all_or_nothing_at_their_ends(places: tuple[int, int]) -
 
 def test_groups_and_grids_come_with_their_ranks() -> None:
     between = Differences(parse("dp2 tp4 +bf16"), parse("dp4:zero3,shard2 +bf16"))
-    assert [between.told(at) for at in range(2)] == ["x4 from tp to dp", "dp4:zero3,shard2 for dp"]
+    assert [between.told(at) for at in range(2)] == ["TP / 4, DP x 4", "dp to dp4:zero3,shard2"]
     assert str(between.plan(frozenset({1}))) == "dp2:zero3 tp4 +bf16"
     assert str(between.plan(frozenset({0}))) == "dp8 +bf16"
 
@@ -89,7 +89,7 @@ def test_axes_in_another_order_are_one_change() -> None:
 
 def test_other_numbers_of_ranks_are_a_change_too() -> None:
     between = Differences(parse("dp8 +m2"), parse("dp6"))
-    assert [between.told(at) for at in range(2)] == ["dp x3/4", "no +m2"]
+    assert [between.told(at) for at in range(2)] == ["DP x 3/4", "1 micro-batch instead of 2"]
 
 
 # Other hardware. --------------------------------------------------------------------------------------

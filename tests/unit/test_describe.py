@@ -127,7 +127,7 @@ def test_a_name_in_two_sets_must_say_which(monkeypatch: pytest.MonkeyPatch) -> N
     ("arguments", "said"),
     [
         ((), "describe what"),
-        (("a", "b", "c"), "3 words"),
+        (("a", "b", "c"), "nothing is called 'a b c'"),
         (("devise", "h100"), "device"),
         (("device", "h101"), "h100"),
         (("dp8:zero9",), "zero3"),

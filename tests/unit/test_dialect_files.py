@@ -294,7 +294,7 @@ def test_what_it_cannot_say_is_refused(foretell: Any) -> None:
         "export", "llama3-8b", "--on", "8xh100", "--plan", "pp2:1f1b dp4 +m4", "--batch", "16", "--to", "accelerate"
     )
     assert ran.code == 2
-    assert "no word for this plan: data 4; pipeline 2" in ran.err
+    assert "cannot express this plan: data 4; pipeline 2" in ran.err
     assert foretell("export", "llama3-8b", "--plan", "dp2", "--batch", "2", "--to", "torchtian").code == 2
     assert "torchtitan" in foretell("export", "llama3-8b", "--plan", "dp2", "--batch", "2").err
 
@@ -328,7 +328,7 @@ def test_the_same_from_python(foretell: Any) -> None:
     )
     said = [line for line in json.loads(ran.out)["text"].splitlines() if not line.startswith("#")]
     assert said == there.text.splitlines()[1:]
-    with pytest.raises(BadInput, match="no word"):
+    with pytest.raises(BadInput, match="cannot express"):
         package.export("llama3-8b", "16xh100", "pp2:1f1b dp8 +m2", 32, to="accelerate")
 
 

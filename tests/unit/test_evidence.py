@@ -18,6 +18,7 @@ from foretell.plan.setting import Setting
 from foretell.plan.text import parse
 from foretell.plan.trainer import names, trainer
 from foretell.program.lower import lower
+from foretell.units import show_factor
 
 LLAMA = "llama:layers=2,hidden=256,heads=8,kv_heads=8,ffn=512,vocab=512,seq=64"
 KERNELS = Path(__file__).parents[2] / "studies" / "kernels"
@@ -74,7 +75,7 @@ def test_the_weakest_axis_counts() -> None:
 def test_factors_multiply() -> None:
     one = _made(software=CARRIED, nodes=2, products="convolution")
     assert one.band() == pytest.approx(math.prod(one.factors().values()))
-    assert set(one.factors()) == {"always", "software", "ranks", "nodes", "convolutions"}
+    assert set(one.factors()) == {"always", "software", "ranks", "nodes", "convolutions", "trainer"}
     low, high = one.interval(2.0)
     assert low * high == pytest.approx(4.0)
 
@@ -84,7 +85,7 @@ def test_what_would_narrow_a_band_is_told_with_how_far() -> None:
     doubtful = _made(compute=CARRIED, software=CARRIED, communication={"dp": SHEET})
     ways = doubtful.narrower()
     better = _made(communication={"dp": SHEET}).band()
-    assert f"`foretell calibrate` on one h200: a factor of {better:.2f}" in ways
+    assert f"{show_factor(better)} with `foretell calibrate` on one h200" in ways
     assert any("nccl-tests" in way for way in ways)
     assert not any("calibrate" in way for way in _made().narrower())
 
@@ -126,5 +127,5 @@ def test_every_part_says_what_it_rests_on() -> None:
     for part, text in found.provenance.items():
         assert part == "interval" or text.split(":")[0] in RANKED
     low, high = found.interval
-    assert f"{high / found.step_seconds:.2f}" in found.provenance["interval"]
+    assert found.provenance["interval"].startswith(f"{show_factor(high / found.step_seconds)} (90 % interval)")
     assert low < found.step_seconds < high

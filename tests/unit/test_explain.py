@@ -135,10 +135,19 @@ def test_a_run_has_limits_of_its_own() -> None:
 def test_ranks_that_split_micro_batches_have_room_with_fewer_of_them() -> None:
     step = foretell.predict("gpt2", "8xh100", "dp8 +m8 +bf16", batch=64)
     (limit,) = [one for one in step.bottlenecks if one.name == "number of ranks"]
-    assert "dp8 is at most 8 (samples of each of 8 micro-batches)" in limit.why
+    assert limit.why == "data parallelism cannot grow: the micro-batch size is already 1"
     assert limit.relief == "fewer micro-batches, or a larger batch"
     fewer = foretell.predict("gpt2", "8xh100", "dp8 +m4 +bf16", batch=64)
     assert "number of ranks" not in {one.name for one in fewer.bottlenecks}
     whole = foretell.predict("gpt2", "8xh100", "dp8 +bf16", batch=8)
     (limit,) = [one for one in whole.bottlenecks if one.name == "number of ranks"]
-    assert "samples of the batch" in limit.why and limit.relief == "a larger batch"
+    assert "micro-batch size is already 1" in limit.why and limit.relief == "a larger batch"
+    odd = foretell.predict("gpt2", "8xh100", "dp4 tp2 +m2 +bf16", batch=8)
+    assert "number of ranks" in {one.name for one in odd.bottlenecks}
+    three = foretell.predict("gpt2", "8xh100", "dp8 +m3 +bf16", batch=48)
+    assert "number of ranks" not in {one.name for one in three.bottlenecks}
+    heads = foretell.predict("gpt2", "8xh100", "tp6 +bf16", batch=8)
+    assert "number of ranks" not in {one.name for one in heads.bottlenecks}
+    split = foretell.predict("gpt2", "16xh100", "tp12 +bf16", batch=8)
+    (limit,) = [one for one in split.bottlenecks if one.name == "number of ranks"]
+    assert limit.why == "tensor parallelism cannot double: tp12, and at most 12 (heads)"

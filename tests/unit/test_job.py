@@ -94,10 +94,10 @@ def test_a_batch_per_rank_is_at_least_one() -> None:
 @pytest.mark.parametrize(
     ("batch", "plan", "why", "way_out"),
     [
-        (100, "dp8 +m16", "100 is not a multiple of 8 ranks that split it x m16 = 128", "--batch 128"),
-        (200, "dp8 tp2 +m16", "200 is not a multiple of 8 ranks", "--batch 128 or --batch 256"),
+        (100, "dp8 +m16", "100 is not a multiple of 8 data-parallel ranks x 16 micro-batches = 128", "--batch 128"),
+        (200, "dp8 tp2 +m16", "200 is not a multiple of 8 data-parallel ranks", "--batch 128 or --batch 256"),
         (48, "dp8 +m4", "= 32", "--batch 32 or --batch 64"),
-        (7, "dp2", "7 is not a multiple of 2 ranks that split it x m1 = 2", "--batch 6 or --batch 8"),
+        (7, "dp2", "7 is not a multiple of 2 data-parallel ranks", "--batch 6 or --batch 8"),
     ],
 )
 def test_a_batch_that_does_not_divide(batch: int, plan: str, why: str, way_out: str) -> None:

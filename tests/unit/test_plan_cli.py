@@ -296,7 +296,7 @@ def test_a_kept_calibration_is_told(foretell: Any, tmp_path: Path, monkeypatch: 
     (tmp_path / "calibration-h200.json").write_bytes(record.read_bytes())
     monkeypatch.setenv("FORETELL_RECORDS", str(tmp_path))
     asked = (TINY, "--on", "2xh200", "--batch", "8", "--only", "dp")
-    assert "a calibration of h200 is kept here" in " ".join(foretell(*asked).err.split())
+    assert "a calibration of h200 is used" in " ".join(foretell(*asked).err.split())
     kept, named = (json.loads(foretell(*asked, *more, "--json").out) for more in ((), ("--calibration", str(record))))
     assert kept["best"] == named["best"] and kept["notes"] and not named["notes"]
     plain = json.loads(foretell(*asked, "--calibration", "none", "--json").out)

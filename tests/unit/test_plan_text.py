@@ -307,7 +307,7 @@ def test_a_long_text_is_refused_at_once_and_a_place_far_in_is_shown() -> None:
         ((Spatial(ranks=5, grid_ranks=(2, 2)),), (), "5 ranks are not a grid of 2x2"),
         ((Filter(ranks=2, only="a b"),), (), "no path is written 'a b'"),
         ((), (Microbatches(count=2), Microbatches(count=4)), "two policies for microbatches"),
-        ((), (Recompute(granularity="block", every=2),), "recompute says two things"),
+        ((), (Recompute(granularity="block", every=2),), "recompute is given twice"),
         ((), (Precision(name="fp7"),), "name='fp7' cannot be written"),
     ],
 )

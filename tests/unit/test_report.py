@@ -212,7 +212,7 @@ def test_a_run_against_its_prediction() -> None:
     assert sum(bars[half:]) == pytest.approx(2 * sum(bars[:half]), rel=0.02)
     text = html(page)
     read(text)
-    for word in ("longer than foretold", "ran, and was not foretold", "all-reduce", "1 MiB", "resting"):
+    for word in ("longer than foretold", "ran, and was not predicted", "all-reduce", "1 MiB", "resting"):
         assert word in text
 
 

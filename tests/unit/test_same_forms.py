@@ -151,7 +151,7 @@ def test_a_batch_of_tokens_and_a_price(foretell: Any, name: str) -> None:
     ran = foretell(*asked, "--batch", "8.2k", "--only", "dp") if name == "plan" else foretell(*asked, "--batch", "8.2k")
     assert ran.code == 0
     assert "64 sequences of 128 tokens, 8,192 in all" in " ".join((ran.out + ran.err).split())
-    assert "at 2 a device an hour" in ran.out
+    assert "at 2 per GPU-hour" in ran.out
     same = foretell(*asked, "--batch", "64", *(("--only", "dp") if name == "plan" else ()))
     assert same.out.splitlines()[:6] == ran.out.splitlines()[:6]
 

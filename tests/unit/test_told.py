@@ -192,15 +192,14 @@ def test_more_ranks_have_to_be_faster(seconds: tuple[float, ...], ranks: int) ->
 
 def test_idle_ranks_are_told(foretell: Any) -> None:
     some_idle = foretell("predict", TINY, "--on", "8xh100", "--plan", "dp2", "--batch", "2").out
-    assert "2 of the 8 ranks of 8xh100, 6 idle" in some_idle
+    assert "2 of the 8 GPUs of 8xh100, 6 idle" in some_idle
     assert "idle" not in foretell("predict", TINY, "--on", "2xh100", "--plan", "dp2", "--batch", "2").out
 
 
 def test_memory_is_told_in_one_way(foretell: Any) -> None:
-    phrase = "of 76.8 GiB that it may use"
+    phrase = "of 76.8 GiB usable"
     on, job = ("--on", "2xh100"), ("--batch", "4")
     for asked in (
-        ("plan", TINY, *on, *job, "--only", "dp"),
         ("predict", TINY, *on, *job, "--plan", "dp2 +bf16"),
         ("fit", TINY, *on, *job),
         ("why", TINY, *on, *job, "--plan", "dp2 +bf16", "--only", "dp"),

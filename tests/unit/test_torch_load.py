@@ -35,7 +35,7 @@ def test_what_a_factory_may_return() -> None:
     [
         ("nothing", "the factory returned NoneType, not a module"),
         ("needs_arguments", "needs arguments that nobody gives: width"),
-        ("only_a_module", r"nothing says what Linear.forward\(input\) is called with"),
+        ("only_a_module", r"no example inputs of Linear.forward\(input\)"),
         ("not_a_function", "is a int, not a function"),
     ],
 )

@@ -40,7 +40,7 @@ def read_price(context: click.Context, option: click.Parameter, text: str | None
     form = _PRICE.fullmatch(text.strip())
     found = float(re.sub("[_,]", "", form[1])) if form else _plain(text)
     if found is None:
-        raise BadInput(f"{text!r} is no price", where="--price", fix="2.5, or '$2.5': of a device an hour")
+        raise BadInput(f"{text!r} is no price", where="--price", fix="2.5, or '$2.5': per GPU-hour")
     return found
 
 

@@ -46,7 +46,7 @@ def _note(choice: BatchChoice, price: float) -> str:
     if not choice.least_samples:
         text += "; to quality: over the best; --samples or --tokens, what small batches need, gives days"
     elif price:
-        text += f"; cost at {price:g} a device an hour"
+        text += f"; cost at {price:g} per GPU-hour"
     if choice.at_the_end:
         text += "; the best is at the end of what was tried: --batch LOW..HIGH tries others"
     return text

@@ -6,13 +6,23 @@ from collections.abc import Callable, Sequence
 
 from foretell.cli.accuracy_lines import accuracy_line, accuracy_of_two
 from foretell.cli.plan_pages import listed, seconds
+from foretell.cli.rates import (
+    flops_text,
+    gpus,
+    memory_text,
+    micro_batch_text,
+    rate_text,
+    shown_breakdown,
+    shown_memory,
+    step_unit,
+)
 from foretell.cli.table import WIDTH, fit, folded, table
-from foretell.oracle.diff import Diff, DiffPart, DiffStep, PlanDifference
+from foretell.oracle.diff import Diff, DiffPart, DiffStep, PlanDifference, diff_parts
 from foretell.oracle.predict import Prediction
 from foretell.oracle.upgrades import TIMES
 from foretell.oracle.whatif import Effect, WhatIf
 from foretell.oracle.why import Why
-from foretell.units import show_bytes, show_rate
+from foretell.units import show_bytes, show_of, show_percent, show_rate
 
 SMALLEST = 1e-3
 """Share of a step or of memory below which a difference is not shown on the page."""
@@ -21,7 +31,7 @@ ALIKE = 1e-9
 """Share below which two figures are one."""
 
 NOTED = 1.1
-"""From here on a difference is told as a factor, below in per cent."""
+"""From here on a difference is shown as a factor, below in per cent."""
 
 
 def lines(pairs: Sequence[tuple[str, str]], indent: int = 14) -> str:
@@ -44,17 +54,18 @@ def diff_page(found: Diff) -> str:
         [
             ("model", fit(found.model, WIDTH - 18)),
             ("on", f"{found.cluster}, trainer {found.trainer}, batch {found.batch:,}"),
-            ("first", _told(first, found.ranks)),
-            ("second", f"{_told(second, found.ranks)}: {_compared(first.step_seconds, second.step_seconds)}"),
+            ("first", _figures(first, found.ranks)),
+            ("second", _figures(second, found.ranks)),
+            ("", f"the second is {_compared(first.step_seconds, second.step_seconds)}"),
             *accuracy_of_two(first, second),
         ]
     )
     if not found.differences:
-        return f"{head}\n\nThe two plans are one."
+        return f"{head}\n\nThe two plans are the same."
     parts = [
         head,
-        _side_by_side("a step is spent on", found.time, first.step_seconds, second.step_seconds, seconds),
-        _side_by_side("memory is taken by", found.memory, first.memory_bytes, second.memory_bytes, show_bytes),
+        _side_by_side("step time", _rows(shown_breakdown, found), first.step_seconds, second.step_seconds, seconds),
+        _side_by_side("memory", _rows(shown_memory, found), first.memory_bytes, second.memory_bytes, show_bytes),
         differences_table(found.differences),
         path_table(found.path, first),
     ]
@@ -63,19 +74,23 @@ def diff_page(found: Diff) -> str:
 
 def _idle(step: Prediction, ranks: int) -> str:
     """Ranks of the cluster that a plan leaves idle."""
-    return f", {ranks - step.ranks:,} of {ranks:,} ranks idle" if step.ranks < ranks else ""
+    return f", {ranks - step.ranks:,} of {gpus(ranks, step.device)} idle" if step.ranks < ranks else ""
 
 
-def _told(step: Prediction, ranks: int) -> str:
-    room = "fits" if step.fits else f"{show_bytes(step.memory_bytes - step.usable)} TOO MUCH"
-    return f"{step.plan}: {seconds(step.step_seconds)}, {show_bytes(step.memory_bytes)} ({room}{_idle(step, ranks)})"
+def _figures(step: Prediction, ranks: int) -> str:
+    room = f"{memory_text(step)}{_idle(step, ranks)}"
+    return f"{step.plan}: {seconds(step.step_seconds)}, MFU {show_percent(step.utilisation)}, {room}"
 
 
 def _compared(first: float, second: float) -> str:
     if first == second:
         return "as fast"
     times, word = (first / second, "fast") if second < first else (second / first, "slow")
-    return f"{times:.3g} times as {word}" if times >= NOTED else f"{times - 1:.2%} {word}er"
+    return f"{times:.3g} times as {word}" if times >= NOTED else f"{show_percent(times - 1, 2)} {word}er"
+
+
+def _rows(shown: Callable[[Prediction], dict[str, float]], found: Diff) -> tuple[DiffPart, ...]:
+    return diff_parts(shown(found.first), shown(found.second))
 
 
 def _side_by_side(
@@ -86,9 +101,9 @@ def _side_by_side(
             return ""
         return f"{'+' if value > 0 else '-'}{shown(abs(value))}"
 
-    told = [row for row in rows if max(row.first / first, row.second / second) >= SMALLEST]
-    cells = [[row.name, shown(row.first), shown(row.second), difference(row.second - row.first)] for row in told]
-    cells.append(["in all", shown(first), shown(second), difference(second - first)])
+    large = [row for row in rows if max(row.first / first, row.second / second) >= SMALLEST]
+    cells = [[row.name, shown(row.first), shown(row.second), difference(row.second - row.first)] for row in large]
+    cells.append(["total", shown(first), shown(second), difference(second - first)])
     return table([title, "first", "second", ""], cells)
 
 
@@ -98,9 +113,9 @@ def differences_table(found: Sequence[PlanDifference]) -> str:
     for one in found:
         text = one.what
         if one.needs:
-            text += f"\nneeds {', '.join(one.needs)}; alone: {one.why} (rule: {one.rule})"
+            text += f"\nneeds also: {'; '.join(one.needs)} (alone: {one.why})"
         rows.append([gained(one.gain_seconds), show_bytes(one.memory_bytes) + ("" if one.fits else " !"), text])
-    return listed(["step", "memory", "each change in the first plan (with those that it needs)"], rows)
+    return listed(["step", "memory", "each change to the first plan alone (with those it needs)"], rows)
 
 
 def path_table(path: Sequence[DiffStep], start: Prediction) -> str:
@@ -109,17 +124,17 @@ def path_table(path: Sequence[DiffStep], start: Prediction) -> str:
         [seconds(start.step_seconds), "", show_bytes(start.memory_bytes) + ("" if start.fits else " !"), start.plan]
     ]
     for step in path:
-        text = f"{step.plan}\n{', and with it '.join(step.changes)}"
+        text = f"{step.plan}\n{', with '.join(step.changes)}"
         memory = show_bytes(step.memory_bytes) + ("" if step.fits else " !")
         rows.append([seconds(step.step_seconds), gained(step.gain_seconds), memory, text])
     note = ""
     if not start.fits or any(not step.fits for step in path):
-        note = "\n!: more than a run can use"
+        note = "\n!: does not fit in usable memory"
     together = [step.changes for step in path if len(step.changes) > 1]
     if together:
         words = "; ".join(" needs ".join(changes) for changes in together)
-        note += "\n" + folded(f"no order of single changes is legal: {words}", 2)
-    return listed(["step", "", "memory", "the way, what gains most first"], rows) + note
+        note += "\n" + folded(f"these changes are only legal together: {words}", 2)
+    return listed(["step", "", "memory", "one change at a time, the largest gain first"], rows) + note
 
 
 # one plan and the best
@@ -141,11 +156,15 @@ def _verdict(found: Why) -> str:
         ]
         rows.append(("nearest", found.plan or "no legal plan is near it"))
     if step is not None:
-        room = f"{show_bytes(step.memory_bytes)} of {show_bytes(found.capacity)} that it may use"
-        rows += [("step", f"{seconds(step.step_seconds)}{_idle(step, found.ranks)}"), ("memory", room)]
+        rows += [
+            ("step", f"{seconds(step.step_seconds)}, {micro_batch_text(step)}{_idle(step, found.ranks)}"),
+            ("rate", rate_text(step)),
+            ("", flops_text(step)),
+            ("memory", f"{show_of(step.memory_bytes, found.capacity)} usable"),
+        ]
         if found.too_much:
-            share = found.too_much / found.capacity
-            rows.append(("too much", f"{show_bytes(found.too_much)}, {share:.1%} of what it may use"))
+            share = show_percent(found.too_much / found.capacity)
+            rows.append(("too much", f"{show_bytes(found.too_much)}, {share} of usable memory"))
     return lines([*rows, *_rival(found), *accuracy_line(step)])
 
 
@@ -154,7 +173,7 @@ def _rival(found: Why) -> list[tuple[str, str]]:
         if found.nearest is None:
             return [("best", "none: every plan is refused")]
         over = show_bytes(found.nearest.memory_bytes - found.capacity)
-        return [("best", f"none: no plan fits, and {found.nearest.plan} is {over} too large")]
+        return [("best", f"none: no plan fits; the closest, {found.nearest.plan}, is {over} over")]
     best = f"{found.best.plan}: {seconds(found.best.step_seconds)}, {show_bytes(found.best.memory_bytes)}"
     if found.prediction is None:
         return [("best", best)]
@@ -162,22 +181,23 @@ def _rival(found: Why) -> list[tuple[str, str]]:
         compared = _compared(found.prediction.step_seconds, found.best.step_seconds)
         return [("best", best), ("gap", f"{seconds(found.gap_seconds)}: the best is {compared}")]
     if found.verdict == "best":
-        told = (
-            "this plan is the best there is"
+        verdict = (
+            "this plan is the best of all that were searched"
             if found.gap_seconds == 0
-            else "this plan, which is not searched, is faster"
+            else "this plan, which is outside the search space, is faster"
         )
-        return [("best", told)]
-    less = seconds(-found.gap_seconds) if found.gap_seconds else "nothing"
-    end = "and does not fit" if found.too_much else "and is none of those that are searched"
-    return [("best", best), ("gap", f"none: it is {less} faster, {end}")]
+        return [("best", verdict)]
+    end = "does not fit" if found.too_much else "is outside the search space"
+    if not found.gap_seconds:
+        return [("best", best), ("gap", f"none: your plan is as fast, but {end}")]
+    return [("best", best), ("gap", f"none: your plan is {seconds(-found.gap_seconds)} faster, but {end}")]
 
 
 def _fixes(found: Why) -> list[str]:
     if not found.too_much:
         return []
     if not found.fixes:
-        return ["No single change and no two together would make it fit."]
+        return ["No single change and no pair of changes makes it fit."]
     rows = [
         [one.what, show_bytes(one.memory_bytes), show_rate(one.samples_per_second), f"{one.plan} on {one.cluster}"]
         for one in found.fixes[:SHOWN]
@@ -194,19 +214,19 @@ def _way(found: Why) -> list[str]:
 
 
 def _better_hardware(found: Why) -> list[str]:
-    goal = "it fits" if found.verdict == "too large" else "no plan is faster"
+    goal = "it fits" if found.verdict == "too large" else "it is the fastest"
     rows = [
         [f"x{win.times:g}", seconds(win.step_seconds), _won(win.what, win.rival, win.rival_seconds)]
         for win in found.hardware
     ]
-    parts = [listed(["least", "step", f"better hardware with which {goal}"], rows)] if rows else []
+    parts = [listed(["least", "step", f"hardware upgrade after which {goal}"], rows)] if rows else []
     if found.tried:
         most = f"x{TIMES[-1]:g}"
         parts.append(
             folded(
-                f"with {most} it still loses: {', '.join(found.tried)}"
+                f"still not the fastest with {most} of: {', '.join(found.tried)}"
                 if goal != "it fits"
-                else f"{most} memory is not enough",
+                else f"{most} the memory is not enough",
                 2,
             )
         )
@@ -214,12 +234,12 @@ def _better_hardware(found: Why) -> list[str]:
 
 
 def _won(what: str, rival: str, rival_seconds: float) -> str:
-    return f"{what}\nthe next then: {rival}, {seconds(rival_seconds)}" if rival else what
+    return f"{what}\nrunner-up then: {rival}, {seconds(rival_seconds)}" if rival else what
 
 
 def _amount(found: Why) -> str:
-    end = "" if found.complete else "; interrupted before all were seen"
-    return f"{found.evaluated:,} plans were priced to find the best{end}"
+    end = "" if found.complete else "; interrupted before all were evaluated"
+    return f"{found.evaluated:,} plans were evaluated to find the best{end}"
 
 
 # what if
@@ -228,14 +248,15 @@ def _amount(found: Why) -> str:
 def whatif_page(found: WhatIf) -> str:
     """The step as it is, and with each thing changed."""
     step = found.prediction
-    rate = f"{show_rate(step.samples_per_second)} samples/s"
     head = lines(
         [
-            ("plan", found.plan + (", the best there is" if found.searched else "")),
+            ("plan", found.plan + (", the best of the search" if found.searched else "")),
             ("model", fit(found.model, WIDTH - 18)),
             ("on", f"{found.cluster}, trainer {found.trainer}, batch {found.batch:,}"),
-            ("step", f"{seconds(step.step_seconds)}, {rate}{_idle(step, found.ranks)}"),
-            ("memory", f"{show_bytes(step.memory_bytes)}, {'fits' if step.fits else 'DOES NOT FIT'}"),
+            ("step", f"{seconds(step.step_seconds)}, {micro_batch_text(step)}{_idle(step, found.ranks)}"),
+            ("rate", rate_text(step)),
+            ("", flops_text(step)),
+            ("memory", memory_text(step)),
             *accuracy_line(step),
         ]
     )
@@ -250,15 +271,16 @@ def _upgrades(found: WhatIf) -> str:
     names = list(dict.fromkeys(one.what for one in found.hardware))
     cells = {(one.what, one.times): one for one in found.hardware}
     rows = [[name, *(_faster(cells[name, times], found.prediction.fits) for times in TIMES)] for name in names]
-    title = table(["samples a second, with better", *(f"x{times:g}" for times in TIMES)], rows)
+    title = table([f"{step_unit(found.prediction)}, with better", *(f"x{times:g}" for times in TIMES)], rows)
     first = cells[names[0], 2.0]
     gain = first.faster - 1
-    pays = f"most pays {names[0]}: {gain:+.1%} with twice of it" if gain >= SMALLEST else "nothing of this pays"
+    best = f"the best upgrade: twice the {names[0]}, {show_percent(gain, sign=True)}"
+    pays = best if gain >= SMALLEST else "none of these upgrades makes it faster"
     return f"{title}\n{folded(pays, 2)}"
 
 
 def _faster(effect: Effect, fitted: bool) -> str:
-    return "fits" if effect.fits and not fitted else f"{effect.faster - 1:+.1%}"
+    return "fits" if effect.fits and not fitted else show_percent(effect.faster - 1, sign=True)
 
 
 def _jobs(found: WhatIf) -> str:
@@ -273,25 +295,24 @@ def _jobs(found: WhatIf) -> str:
                 [
                     f"{one.what} {value:,}{_accumulation(one, found)}",
                     seconds(one.step_seconds),
-                    f"{one.faster - 1:+.1%}",
+                    show_percent(one.faster - 1, sign=True),
                     show_bytes(one.memory_bytes),
                     room,
                 ]
             )
-    unit = "tokens/s" if found.seq else "samples/s"
-    return listed(["another", "step", unit, "memory", "whether it fits"], rows, left=1)
+    return listed(["change of", "step", step_unit(found.prediction), "memory", "fits?"], rows, left=1)
 
 
 def _accumulation(one: Effect, found: WhatIf) -> str:
-    """The micro-batches that a larger batch is taken in, where they are others than before."""
-    return f", +m{one.microbatches}" if one.microbatches != found.prediction.microbatches else ""
+    """The accumulation steps of a larger batch, where they are others than before."""
+    return f", {one.microbatches:,} micro-batches" if one.microbatches != found.prediction.microbatches else ""
 
 
 def _searched_again(found: WhatIf, effects: Sequence[Effect]) -> str:
     rows: list[list[str]] = []
     if found.best is not None:
-        rows.append(["as it is", f"{found.best_faster - 1:+.1%}", found.best.plan])
+        rows.append(["as it is", show_percent(found.best_faster - 1, sign=True), found.best.plan])
     for one in effects:
         assert one.best is not None
-        rows.append([f"x{one.times:g} {one.what}", f"{one.best_faster - 1:+.1%}", one.best.plan])
+        rows.append([f"x{one.times:g} {one.what}", show_percent(one.best_faster - 1, sign=True), one.best.plan])
     return listed(["searched again", "rate", "the best plan then"], rows, left=1)

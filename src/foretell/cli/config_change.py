@@ -53,9 +53,9 @@ class ConfigChange(msgspec.Struct, frozen=True, kw_only=True):
                 f"            {show_seconds(self.step_seconds)} a step, {show_bytes(self.memory_bytes)}: {room}"
             )
         if not self.better:
-            lines.append(f"better      no plan of those told can be written as {self.dialect}: {self.why_not}")
+            lines.append(f"better      none of the plans listed can be written as {self.dialect}: {self.why_not}")
         elif self.better == self.plan or (self.fits and 0 < self.speedup < ALIKE):
-            lines.append("better      none: this is as good as it gets")
+            lines.append("better      none: no plan is faster")
         else:
             rate = f", {self.speedup:.2f} times as fast" if self.fits and self.speedup else ""
             lines.append(f"better      {self.better}")

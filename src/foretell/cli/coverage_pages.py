@@ -51,7 +51,7 @@ def _page(found: Coverage) -> str:
         for name, one in sorted(found.sources.items(), key=lambda item: -item[1].runs)
     ]
     lines = [
-        "each source tried with bands that the others taught",
+        "each source tried with intervals learnt from the others",
         table(["source", "runs", "inside", "band", "measured / predicted"], rows),
         "",
         f"inside: {found.inside:.1%} of {found.runs:,} runs (nine in ten are claimed)",

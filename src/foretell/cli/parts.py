@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 
 from foretell.cli.table import WIDTH, table
+from foretell.units import show_percent
 
 LONGEST = 28
 """Columns of the longest bar."""
@@ -26,7 +27,7 @@ def parts_table(
     """A line for each part; bars are as long as shares, the longest as long as there is room for."""
     shares = [(name, size, size / whole if whole else 0.0) for name, size in parts]
     most = max((part for *_, part in shares), default=1.0) or 1.0
-    plain = table([title, "", share], [[name, show(size), f"{part:.1%}"] for name, size, part in shares])
+    plain = table([title, "", share], [[name, show(size), show_percent(part)] for name, size, part in shares])
     head, rule, *lines = plain.splitlines()
     scale = min(LONGEST, WIDTH - len(rule) - 2) / most
     told = [head, rule]

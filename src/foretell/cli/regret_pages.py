@@ -22,8 +22,8 @@ SMALLEST = 0.0005
 
 NOTE = (
     "loss: measured time of our pick over the fastest measured, less one. We pick what is predicted fastest of the "
-    "plans foretold to fit; by time: of all that ran (the regret of the scoreboard); none: nothing that ran was "
-    "foretold to fit"
+    "plans predicted to fit; by time: of all that ran (the regret of the scoreboard); none: nothing that ran was "
+    "predicted to fit"
 )
 
 
@@ -76,10 +76,10 @@ def _choice(one: Pick) -> list[list[str]]:
     about = f"{_named(one.model)} on {one.ranks:,}, batch {one.batch:,}, {one.plans:,} plans"
     lines = [["none" if one.loss is None else f"{one.loss:.1%}", "", "", about]]
     if one.pick is not None:
-        more = [f"{one.failed} that failed foretold to be faster"] if one.failed else []
+        more = [f"{one.failed} that failed, predicted to be faster"] if one.failed else []
         lines.append(_line_of(one.pick, "pick", more))
     if one.by_time != one.pick:
-        lines.append(_line_of(one.by_time, f"by time ({one.loss_by_time:.1%})", ["foretold not to fit"]))
+        lines.append(_line_of(one.by_time, f"by time ({one.loss_by_time:.1%})", ["predicted not to fit"]))
     return lines if one.best in (one.pick, one.by_time) else [*lines, _line_of(one.best, "best", [])]
 
 

@@ -79,9 +79,9 @@ JOB = (MODEL, ON, BATCH, SEQ, TRAINER, OPTIMIZER, CALIBRATION)
 SEARCH = (
     click.option("--only", multiple=True, callback=words_of, metavar="WORDS", help="Search these: dp,tp."),
     click.option("--without", multiple=True, callback=words_of, metavar="WORDS", help="Not these: pp,offload."),
-    click.option("--also", multiple=True, callback=words_of, metavar="WORDS", help="Those not searched unasked."),
+    click.option("--also", multiple=True, callback=words_of, metavar="WORDS", help="Search these too: off by default."),
     click.option("--fix", metavar="TEXT", default="", help="Each plan has this: 'tp8 +recompute:block'."),
-    click.option("--max-memory", metavar="SIZE", help="A rank may use this much: '60 GB'."),
+    click.option("--max-memory", metavar="SIZE", help="Usable memory per GPU: '60 GB'."),
 )
 """What plans of a search have to be like."""
 

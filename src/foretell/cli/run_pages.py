@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from foretell.cli.parts import largest_first, parts_table
+from foretell.cli.rates import part_name
 from foretell.cli.table import WIDTH, fit, folded_lines, table
-from foretell.units import show_bytes, show_rate
+from foretell.units import show_bytes, show_percent, show_rate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,13 +28,13 @@ def page(found: Measurement) -> str:
         ("plan", found.plan),
         ("method", found.method),
         ("ranks", f"{found.ranks}, batch {found.batch:,}"),
-        ("step", f"{show_seconds(found.step_seconds)}, {spread} in eight of ten of {_samples(found.samples)}"),
+        ("step", f"{show_seconds(found.step_seconds)}, {spread} (p10 to p90) over {_samples(found.samples)}"),
         ("loss", f"{found.losses[0]:.4g} at first, {found.losses[-1]:.4g} at last"),
         *_learnt(found),
         ("pace", _paced(found)),
         *_noise(found),
         ("staleness", _stale(found)),
-        ("memory", f"{show_bytes(found.memory_bytes)} of tensors on the fullest rank"),
+        ("memory", f"{show_bytes(found.memory_bytes)} of tensors on the worst rank"),
         *_lived(found),
         ("record", found.record),
     ]
@@ -41,7 +43,7 @@ def page(found: Measurement) -> str:
 
 
 def _samples(found: Samples) -> str:
-    return f"{found.n} steps" if found.of == 1 else f"{found.n} rounds of {found.of} steps, of which it is the mean"
+    return f"{found.n} steps" if found.of == 1 else f"{found.n} rounds of {found.of} steps, the mean of each"
 
 
 def _learnt(found: Measurement) -> list[tuple[str, str]]:
@@ -62,7 +64,7 @@ def _noise(found: Measurement) -> list[tuple[str, str]]:
     looks, error = found.noise.looks, found.noise.error
     seen = f"{len(looks)} look{'s' * (len(looks) != 1)} at {looks[0].whole:,} samples"
     if found.noise.samples is None:
-        return [("noise scale", f"not to be told: noise is all that {seen} show; a larger --batch, or more looks")]
+        return [("noise scale", f"not known: {seen} show only noise; try a larger --batch, or more looks")]
     sure = f" +- {show_rate(error)}" if error is not None else ""
     return [("noise scale", f"{show_rate(found.noise.samples)}{sure} samples, of the later ones of {seen}")]
 
@@ -72,11 +74,11 @@ def _lived(found: Measurement) -> list[tuple[str, str]]:
     if found.lives is None:
         return []
     one = found.lives
-    lost = f"{one.failures} failure{'s' * (one.failures != 1)}, {show_seconds(one.restart_seconds)} to get over one"
+    lost = f"{one.failures} failure{'s' * (one.failures != 1)}, {show_seconds(one.restart_seconds)} to restart"
     wrote = f"{one.checkpoints} checkpoint{'s' * (one.checkpoints != 1)} of {show_seconds(one.checkpoint_seconds)}"
     wrote = wrote if one.checkpoints else "no checkpoint was written"
-    never = f"; nobody died before step {', '.join(map(str, one.not_reached))}" if one.not_reached else ""
-    return [("goodput", f"{one.goodput:.1%} of {show_seconds(one.seconds)}: {lost}; {wrote}{never}")]
+    never = f"; no failure before step {', '.join(map(str, one.not_reached))}" if one.not_reached else ""
+    return [("goodput", f"{show_percent(one.goodput)} of {show_seconds(one.seconds)}: {lost}; {wrote}{never}")]
 
 
 def _stale(found: Measurement) -> str:
@@ -95,7 +97,12 @@ def _paced(found: Measurement) -> str:
 
 
 def _time(found: Measurement) -> str:
-    return parts_table("a step was spent on", largest_first(found.breakdown), found.step_seconds, show_seconds)
+    return parts_table("step time", largest_first(_named(found.breakdown)), found.step_seconds, show_seconds)
+
+
+def _named(breakdown: Mapping[str, float]) -> dict[str, float]:
+    """Parts of a step by the names they are shown with; a measured bubble is in one piece."""
+    return {part_name(key): seconds for key, seconds in breakdown.items()}
 
 
 def _collectives(rows: tuple[Collective, ...]) -> str:
@@ -117,13 +124,13 @@ def comparison_page(found: Comparison) -> str:
             "step",
             show_seconds(predicted.step_seconds),
             show_seconds(measured.step_seconds),
-            f"{found.error.relative['step_seconds']:+.1%}",
+            show_percent(found.error.relative["step_seconds"], sign=True),
         ],
         [
             "memory of tensors",
             show_bytes(predicted.memory.allocated),
             show_bytes(measured.memory.allocated),
-            f"{found.error.relative['allocated']:+.1%}",
+            show_percent(found.error.relative["allocated"], sign=True),
         ],
     ]
     head = table(["", "predicted", "measured", "error"], rows)
@@ -154,16 +161,16 @@ def _phases(found: Comparison) -> str:
     rows: list[list[str]] = []
     for name, error in found.error.breakdown.items():
         before, after = (side.breakdown.get(name, 0.0) for side in (found.predicted, found.measured))
-        share = f"{error / found.measured.step_seconds:+.1%}"
-        rows.append([name, show_seconds(before), show_seconds(after), share])
-    return table(["a step was spent on", "predicted", "measured", "error, of a step"], rows)
+        share = show_percent(error / found.measured.step_seconds, sign=True)
+        rows.append([part_name(name), show_seconds(before), show_seconds(after), share])
+    return table(["step time", "predicted", "measured", "error, of the step"], rows)
 
 
 def _limits(found: Comparison) -> str:
     """What limits the step, on either side."""
     lines = ["what limits it:"]
     for side, ones in (("predicted", found.predicted.bottlenecks), ("measured", found.limits)):
-        named = ", ".join(f"{one.name} {one.share:.0%}" for one in ones) or "nothing"
+        named = ", ".join(f"{one.name} {show_percent(one.share, 0)}" for one in ones) or "nothing"
         lines.append(textwrap.fill(f"{side:<11}{named}", WIDTH, initial_indent="  ", subsequent_indent=" " * 13))
     return "\n".join(lines)
 
@@ -171,12 +178,12 @@ def _limits(found: Comparison) -> str:
 def _outside(found: tuple[Outside, ...]) -> str:
     """Phases and ranks outside their band, and why that may be."""
     if not found:
-        return "Nothing is outside its band."
-    lines = ["outside the band:"]
+        return "Nothing is outside its 90 % interval."
+    lines = ["outside the 90 % interval:"]
     for one in found:
         lines += textwrap.wrap(
             f"{one.kind}, {one.name}: {show_seconds(one.seconds)}, "
-            f"and {show_seconds(one.low)} to {show_seconds(one.high)} would be no surprise; {one.why}",
+            f"{show_seconds(one.low)} to {show_seconds(one.high)} expected; {one.why}",
             WIDTH,
             initial_indent="  ",
             subsequent_indent="    ",
@@ -197,7 +204,7 @@ def dry_page(assignment: Assignment, ranks: int, collectives: Sequence[Collectiv
 
 def _traffic(found: TrafficMismatch) -> str:
     if not found.unexpected and not found.missing:
-        return "Those that ran are those that were predicted, to the byte."
+        return "The collectives that ran are those that were predicted, to the byte."
     sides = (("ran, not predicted", found.unexpected), ("predicted, not run", found.missing))
     shown = [
         [side, one.kind, _along(one), f"{one.count}", show_bytes(one.payload)] for side, rows in sides for one in rows

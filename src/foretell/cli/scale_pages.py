@@ -1,4 +1,4 @@
-"""What `foretell scale` prints: a table of lines over numbers of ranks, where they cross and where they end."""
+"""What `foretell scale` prints: a table of lines over numbers of GPUs, where they cross and where they end."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from foretell.cli.compare_pages import lines
 from foretell.cli.plan_pages import listed, seconds
 from foretell.cli.table import WIDTH, fit, folded
 from foretell.oracle.scale import MEMORY, Gap, Scaling, ScalingLine
-from foretell.units import show_bytes, show_rate
+from foretell.units import show_bytes, show_percent, show_rate
 
 SHOWN = 12
 """Crossings that are shown on the page."""
@@ -16,12 +16,12 @@ SHOWN = 12
 def scale_page(found: Scaling) -> str:
     """Every line with its points; then crossings and ends."""
     parts = [_head(found), _table(found), *_crossings(found), *_ends(found)]
-    return "\n\n".join(parts if found.complete else [*parts, "Interrupted before all were seen."])
+    return "\n\n".join(parts if found.complete else [*parts, "Interrupted before all were evaluated."])
 
 
 def _head(found: Scaling) -> str:
     strong = f"{found.batch:,}, the same for all (strong scaling)"
-    form = f"{found.batch:,} for each rank that splits it (weak scaling)" if found.weak else strong
+    form = f"{found.batch:,} per data-parallel rank (weak scaling)" if found.weak else strong
     counts = ", ".join(f"{name} on {ranks:,}" for ranks, name in found.fastest.items())
     return lines(
         [
@@ -29,29 +29,33 @@ def _head(found: Scaling) -> str:
             ("on", f"{found.cluster}, trainer {found.trainer}"),
             ("batch", form),
             ("fastest", counts),
-            ("each", f"samples/s of a rank, against {found.base_plan} on {_ranks(found.base_ranks)}"),
+            ("efficiency", f"samples/s per GPU, against {found.base_plan} on {_gpus(found.base_ranks)}"),
             *accuracy_by_ranks(found.accuracy),
         ]
     )
 
 
-def _ranks(count: int) -> str:
-    return "1 rank" if count == 1 else f"{count:,} ranks"
+def _gpus(count: int) -> str:
+    return "1 GPU" if count == 1 else f"{count:,} GPUs"
 
 
 def _table(found: Scaling) -> str:
     rows: list[list[str]] = []
     for line in found.lines:
-        told = {point.ranks: point for point in line.points}
-        for at, ranks in enumerate(sorted({*told, *(gap.ranks for gap in line.gaps if gap.limit == MEMORY)})):
+        points = {point.ranks: point for point in line.points}
+        for at, ranks in enumerate(sorted({*points, *(gap.ranks for gap in line.gaps if gap.limit == MEMORY)})):
             name = line.name if at == 0 else ""
-            point = told.get(ranks)
+            point = points.get(ranks)
             if point is None:
                 rows.append([name, f"{ranks:,}", "", "", "", "", _memory(line, ranks)])
                 continue
-            figures = [seconds(point.step_seconds), show_rate(point.samples_per_second), f"{point.efficiency:.0%}"]
+            figures = [
+                seconds(point.step_seconds),
+                show_rate(point.samples_per_second),
+                show_percent(point.efficiency, 0),
+            ]
             rows.append([name, f"{ranks:,}", *figures, show_bytes(point.memory_bytes), point.plan])
-    return listed(["strategy", "ranks", "step", "samples/s", "each", "memory", "its fastest plan"], rows, left=1)
+    return listed(["strategy", "GPUs", "step", "samples/s", "eff.", "memory", "fastest plan"], rows, left=1)
 
 
 def _memory(line: ScalingLine, ranks: int) -> str:
@@ -66,7 +70,7 @@ def _crossings(found: Scaling) -> list[str]:
         for one in sorted(found.crossings, key=lambda one: (one.low, one.high))[:SHOWN]
     ]
     more = len(found.crossings) - len(rows)
-    text = listed(["ranks", "where lines cross"], rows)
+    text = listed(["GPUs", "crossovers"], rows)
     return [text + (f"\nand {more} more: --json" if more else "")]
 
 
@@ -74,9 +78,9 @@ def _ends(found: Scaling) -> list[str]:
     shown = {line.name for line in found.lines}
     rows = [[name, f"{gap.ranks:,}", _limit(gap)] for name, gap in found.ends.items() if name in shown]
     others = [name for name in found.ends if name not in shown]
-    parts = [listed(["ends", "at", "by the limit"], rows, left=1)] if rows else []
+    parts = [listed(["stops scaling", "at", "limit"], rows, left=1)] if rows else []
     if others:
-        parts.append(folded(f"not for this model or batch: {', '.join(others)}", 2))
+        parts.append(folded(f"not possible for this model or batch: {', '.join(others)}", 2))
     return ["\n".join(parts)] if parts else []
 
 

@@ -173,7 +173,7 @@ def agreement_page(found: Agreement) -> str:
         ]
         for name, mean, one in zip(names, means, [*found.runs, found.together], strict=True)
     ]
-    return f"{head}\n\n{table(['run', 'staleness', 'foretold', 'apart', 'noise', 'chance'], rows)}"
+    return f"{head}\n\n{table(['run', 'staleness', 'predicted', 'apart', 'noise', 'chance'], rows)}"
 
 
 def _stale(found: Again) -> list[str]:
@@ -183,7 +183,7 @@ def _stale(found: Again) -> list[str]:
     ages = dict.fromkeys(name for side in sides for name in side)
     ordered = ["mean", "most", *sorted((age for age in ages if age.isdigit()), key=int)]
     rows = [[name, *(f"{side.get(name, 0):.3g}" for side in sides)] for name in ordered]
-    return [table(["staleness", "of the ranks", "in their order", "foretold"][: 1 + len(sides)], rows)]
+    return [table(["staleness", "of the ranks", "in their order", "predicted"][: 1 + len(sides)], rows)]
 
 
 def _exchange(found: Simulation) -> str:

@@ -14,7 +14,7 @@ from foretell.cli.amounts import read_amount, read_price
 from foretell.errors import BadInput
 from foretell.hardware import quantity
 from foretell.oracle.training import DAY, HOUR, Conditions, Training, TrainingRun
-from foretell.units import MOST_DIGITS, YEAR, show_bytes, show_number, show_span
+from foretell.units import MOST_DIGITS, YEAR, show_bytes, show_number, show_percent, show_span
 
 SPANS = {"ms": 1e-3, "s": 1.0, "min": 60.0, "h": HOUR, "d": DAY}
 """Units of a time that a person waits."""
@@ -23,9 +23,7 @@ _OPTIONS = (
     click.option("--tokens", callback=read_amount, metavar="N", help="Also: days to train on this many tokens: 15T."),
     click.option("--samples", callback=read_amount, metavar="N", help="Also: days to train on this many samples."),
     click.option("--epochs", type=float, metavar="N", help="Go through these tokens or samples so often (1)."),
-    click.option(
-        "--price", callback=read_price, metavar="P", help="Also: cost, at this price of a device an hour: '$2'."
-    ),
+    click.option("--price", callback=read_price, metavar="P", help="Also: cost, at this price per GPU-hour: '$2'."),
     click.option("--input-rate", type=float, metavar="N", help="Samples/s that a node reads and decodes."),
     click.option("--storage", metavar="RATE", help="Bandwidth of checkpoints, all ranks together: '20 GB/s'."),
     click.option("--dataset", metavar="SIZE", help="Copied from storage to the nodes at first: '2 TB'."),
@@ -68,7 +66,7 @@ def _read(given: dict[str, Any], alone: tuple[str, ...]) -> TrainingRun:
     epochs = positive(given["epochs"], "--epochs")
     about = [name for name, value in given.items() if value is not None and name not in (*amount, *alone)]
     if about and not any(amount.values()):
-        what = f"{_option(about[0])} is about a whole run, and nothing says how long it is"
+        what = f"{_option(about[0])} is about a whole run, and its length is not given"
         raise BadInput(what, where=_option(about[0]), fix="--tokens 1e12, or --samples 1e6")
     conditions = Conditions(
         input_rate=positive(given["input_rate"], "--input-rate") or math.inf,
@@ -116,9 +114,9 @@ def run_lines(run: Training, price: float) -> list[tuple[str, str]]:
     """A run in a few lines, name and text."""
     lines = [("training", f"{_days(run.days)}, {_whole(run.steps)} steps")]
     if run.goodput < 0.9995:
-        lines.append(("goodput", f"{run.goodput:.1%} of the time is spent on steps that count"))
+        lines.append(("goodput", f"{show_percent(run.goodput)} of the wall-clock time goes into steps that count"))
     if run.input_seconds:
-        lines.append(("input", f"each step waits {show_span(run.input_seconds)} for samples: the input is the limit"))
+        lines.append(("input", f"each step waits {show_span(run.input_seconds)} for the data loader"))
     if run.staging_seconds:
         lines.append(("staging", f"{show_span(run.staging_seconds)} before the first step"))
     if math.isfinite(run.interval):
@@ -127,12 +125,12 @@ def run_lines(run: Training, price: float) -> list[tuple[str, str]]:
     if math.isfinite(run.mtbf):
         lines.append(("failures", f"one every {show_span(run.mtbf)}, {show_number(run.failures)} in all"))
     if price:
-        lines.append(("cost", f"{_whole(run.cost)}, at {price:g} a device an hour"))
+        lines.append(("cost", f"{_whole(run.cost)}, at {price:g} per GPU-hour"))
     return lines
 
 
 LONG = 10 * YEAR
-"""A training that takes longer is told in years."""
+"""A training that takes longer is shown in years."""
 
 
 def _days(days: float) -> str:

@@ -199,7 +199,7 @@ def _read_back(dialect: Dialect, recipe: Recipe, text: str) -> Recipe:
         document = dialect.format.read(text)
         return read(dialect, document, Launch(recipe.ranks, recipe.batch), f"as {dialect.name} reads it")
     except BadInput as problem:
-        what = f"{dialect.name} has no word for this plan: {problem.what}"
+        what = f"{dialect.name} cannot express this plan: {problem.what}"
         raise BadInput(what, where="--to", fix="another target, or another plan") from None
 
 
@@ -239,7 +239,7 @@ def _unsaid(dialect: Dialect, recipe: Recipe, again: Recipe) -> list[Unsaid]:
         if getattr(recipe, name) != getattr(usual, name):
             told[name] = where
     for name in lost:
-        where = dialect.elsewhere.get(name, f"{dialect.name} files have no word for it: the trainer's own holds")
+        where = dialect.elsewhere.get(name, f"{dialect.name} files cannot express it: the trainer's default holds")
         told.setdefault(name, where)
     if "model" in told:
         told.pop("shape", None)
@@ -248,7 +248,7 @@ def _unsaid(dialect: Dialect, recipe: Recipe, again: Recipe) -> list[Unsaid]:
 
 def _refused(dialect: Dialect, recipe: Recipe, again: Recipe, wrong: Sequence[str]) -> BadInput:
     said = "; ".join(f"{name} {_shown(getattr(recipe, name))}" for name in wrong)
-    what = f"{dialect.name} has no word for this plan: {said}"
+    what = f"{dialect.name} cannot express this plan: {said}"
     meant = str(put_together(again))
     return BadInput(what, where="--to", fix=f"another target, or what its file would mean: --plan '{meant}'")
 

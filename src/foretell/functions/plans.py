@@ -45,7 +45,7 @@ def predict(
     """How long a step takes under a plan, what memory a rank needs, and what limits it.
 
     The same answer as `foretell predict`, from texts or from values; a plan that is refused is a BadInput. With tokens
-    or samples to train on, its `training` is the whole run: days, goodput, and money at a price of a device an hour.
+    or samples to train on, its `training` is the whole run: days, goodput, and money at a price per GPU-hour.
     What a run meets beside its steps (input, checkpoints, failures) is a `foretell.oracle.training.Conditions`.
     Files of `foretell calibrate`, of `foretell profile` and of measurements put what was measured in place of formulas.
     A `foretell.hardware.disturbance.Disturbance` says what is wrong with the machine.
@@ -159,7 +159,7 @@ def export(
     """A plan as the configuration of a trainer, and what the configuration leaves to something else.
 
     The same as `foretell export --to`: `to` is a dialect (torchtitan, megatron-lm, deepspeed, ...). A plan that the
-    dialect has no words for is a BadInput.
+    dialect cannot express is a BadInput.
     """
     from foretell.dialects import dialect, recipe_of, trainer_of, write
     from foretell.oracle.calibrations import NONE

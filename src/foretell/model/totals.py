@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Set
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -62,6 +63,17 @@ def matrix_work(graph: Graph) -> Quantity:
         for name in parts:
             sums[name] = sums[name] + node.cost_at(name, widths, sizes).matrix * block.times
     return sums["forward"] + (sums["input_gradient"] + sums["weight_gradient"])
+
+
+def forward_matrix_work(graph: Graph, chosen: Set[tuple[int, int]]) -> Quantity:
+    """The matrix work of the forward pass of some operators, by block and place."""
+    found: Quantity = 0
+    for at, index, parts in _multiplying(skeleton(graph)):
+        if (at, index) in chosen and "forward" in parts:
+            block = graph.blocks[at]
+            node = block.nodes[index]
+            found = found + node.cost_at("forward", graph.widths(block, node), node.sizes()).matrix * block.times
+    return found
 
 
 @functools.lru_cache(maxsize=64)

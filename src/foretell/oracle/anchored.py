@@ -22,6 +22,7 @@ from foretell.hardware.measured import Point, Surface
 from foretell.oracle.anchors import COMPUTE, EXPOSED, IDLE, Anchor, Swept
 from foretell.oracle.bands import ALWAYS, bands
 from foretell.oracle.predict import Prediction
+from foretell.units import show_factor
 
 GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     COMPUTE: ("forward", "backward", "recompute", "optimizer"),
@@ -98,7 +99,9 @@ def _answer(
     )
     fields = {name: getattr(plain, name) for name in Prediction.__struct_fields__}
     told = (
-        f"a measured run of this trainer: a factor of {width:.2f} either way" if band else plain.provenance["interval"]
+        f"{show_factor(width)} (90 % interval), by a measured run of this trainer"
+        if band
+        else plain.provenance["interval"]
     )
     fields |= {
         "step_seconds": step,

@@ -52,6 +52,7 @@ class Widths(msgspec.Struct, frozen=True):
     runs: int  # (or pairs of runs) that they were learnt from
     sources: int
     inside: float  # share of runs inside when their source is left out
+    unseen: float = 0.0  # how far they are stretched for a trainer of which no run was measured; 0: not learnt
 
     def factors(self, reasons: Iterable[str]) -> dict[str, float]:
         """What each reason contributes; their product is the band, either way."""

@@ -87,7 +87,7 @@ class BatchProber:
         if self.fixed:
             yield f"{self.request.model} is a graph for a batch of {self.fixed.batch}: no other size was tried"
         if self.request.plan is None and not self.request.batch:
-            yield "no batch is given: each plan is compared with as many samples a step as it holds"
+            yield "no batch is given: each plan is compared with the largest batch that fits it"
 
     def sizes(self, plan: Plan) -> Sequence[int]:
         """Samples that a rank could take at a time, in order."""

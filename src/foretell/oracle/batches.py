@@ -143,7 +143,7 @@ def _measured(file: Path, length: int) -> Tradeoff:
     found = read(file)
     told = found.content.get("measurement", {}).get("noise")
     if told is None:
-        what = f"{file.name} has no noise scale: it is a {found.kind}, and nobody looked at its gradients"
+        what = f"{file.name} has no noise scale: it is a {found.kind}, and its gradients were not measured"
         raise BadInput(what, where="--noise-scale", fix="foretell run MODEL --plan dp2 --task text --noise-every 5")
     noise = msgspec.convert(told, NoiseScale)
     if noise.samples is None:

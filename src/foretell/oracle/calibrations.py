@@ -53,7 +53,7 @@ def as_measured(cluster: Cluster, trainer: Trainer, ranks: int, named: str = "")
     notes = () if found.complete else ("the calibration is not complete: `foretell calibrate --resume` goes on",)
     if not named:
         notes = (
-            f"a calibration of {found.machine.device} is kept here ({found.date[:10]}); --calibration none",
+            f"a calibration of {found.machine.device} is used ({found.date[:10]}); --calibration none leaves it out",
             *notes,
         )
     return CalibratedPlace(measured.cluster, measured.trainer, notes)

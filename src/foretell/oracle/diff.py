@@ -91,14 +91,15 @@ def diff(question: Request, first: Plan, second: Plan) -> Diff:
         first=one,
         second=other,
         differences=tuple(found.alone()),
-        time=_rows(one.breakdown, other.breakdown),
-        memory=_rows(one.memory.by_kind, other.memory.by_kind),
+        time=diff_parts(one.breakdown, other.breakdown),
+        memory=diff_parts(one.memory.by_kind, other.memory.by_kind),
         path=path,
         together=tuple(step.changes for step in path if len(step.changes) > 1),
     )
 
 
-def _rows(first: dict[str, float], second: dict[str, float]) -> tuple[DiffPart, ...]:
+def diff_parts(first: dict[str, float], second: dict[str, float]) -> tuple[DiffPart, ...]:
+    """The parts of two plans side by side, the largest difference first."""
     names = dict.fromkeys((*first, *second))
     rows = [DiffPart(name, first.get(name, 0.0), second.get(name, 0.0)) for name in names]
     return tuple(sorted(rows, key=lambda row: -abs(row.second - row.first)))

@@ -20,6 +20,7 @@ from foretell.oracle.predict import Prediction, predict, stage_work
 from foretell.oracle.training import STEP_ALONE, TrainingRun, whole
 from foretell.plan.setting import Setting
 from foretell.plan.strategies.pipeline import Pipeline
+from foretell.units import show_percent
 
 WORTH = 0.01
 """Share of a step from which what somebody says is wrong is told to be a cause."""
@@ -65,11 +66,13 @@ def _straggling(
 def _longer(before: Prediction, seconds: float) -> Prediction:
     """The step of a pipeline with a slow rank: the others wait for it, and meanwhile samples that were late come."""
     late = max(0.0, before.breakdown.get("input", 0.0) - seconds)
-    breakdown = {**before.breakdown, "bubble": before.breakdown.get("bubble", 0.0) + seconds}
+    bubble = before.breakdown.get("bubble", 0.0)
+    breakdown = {**before.breakdown, "bubble": bubble + seconds}
+    waiting = (before.imbalance * bubble + seconds) / (bubble + seconds) if seconds else before.imbalance
     if "input" in breakdown:
         seconds -= breakdown["input"] - late
         breakdown["input"] = late
-    return _longer_by(before, seconds, breakdown)
+    return msgspec.structs.replace(_longer_by(before, seconds, breakdown), imbalance=waiting)
 
 
 def with_wait(before: Prediction, seconds: float) -> Prediction:
@@ -117,7 +120,8 @@ def _with_slow_device(cluster: Cluster, graph: Graph, times: float) -> Cluster:
 def _straggler(before: Prediction, after: Prediction, slow: SlowRank | None) -> Iterator[Bottleneck]:
     share = 1 - before.step_seconds / after.step_seconds
     if slow is not None and share >= WORTH:
-        why = f"rank {slow.rank} computes {slow.times:g} times as long, and all wait for it: {share:.0%} of the step"
+        lost = f"{show_percent(share, 0)} of the step"
+        why = f"rank {slow.rank} computes {slow.times:g} times as long, and all wait for it: {lost}"
         yield Bottleneck("straggler", "bottleneck", share, why, f"a plan without rank {slow.rank}, or its repair")
 
 
@@ -128,10 +132,10 @@ def _links(calm: Prediction, congested: Prediction, step: Prediction, found: Dis
     grown = {name: seconds - calm.breakdown.get(name, 0.0) for name, seconds in congested.breakdown.items()}
     axis = max(grown, key=lambda name: grown[name]).removeprefix("exposed.")
     if found.traffic:
-        why = f"another job takes a part of the links along {axis}: {share:.0%} of the step"
+        why = f"another job takes a part of the links along {axis}: {show_percent(share, 0)} of the step"
         yield Bottleneck("network congestion", "bottleneck", share, why, "other links, or another time")
     else:
         slow = max(found.links, key=lambda one: one.times)
         link = f"{slow.ends[0]}-{slow.ends[1]} is {slow.times:g} times slower"
-        why = f"the link {link}, and all along {axis} wait for it: {share:.0%} of the step"
+        why = f"the link {link}, and all along {axis} wait for it: {show_percent(share, 0)} of the step"
         yield Bottleneck("slow link", "bottleneck", share, why, "its repair, or an order of ranks that does not use it")

@@ -6,7 +6,7 @@ import functools
 import math
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Final, NamedTuple
 
 from foretell.cost.collectives import collective_seconds
@@ -14,12 +14,14 @@ from foretell.cost.fabric import Group, sharing
 from foretell.cost.kernels import kernel_seconds, timed
 from foretell.hardware.cluster import Cluster, Device
 from foretell.oracle.bands import ALWAYS, bands
+from foretell.oracle.similar import seen
 from foretell.plan.policies.precision import Precision
 from foretell.plan.trainer import Trainer
 from foretell.program.action import Compute
 from foretell.program.expanded import Axis
 from foretell.program.program import Program
 from foretell.program.rank_program import BlockKind, RankProgram, kind_of
+from foretell.units import show_factor
 
 MEASURED: Final = "measured"
 CARRIED: Final = "carried over"
@@ -62,6 +64,23 @@ SHOWN: Final = 1.005
 NOTABLE: Final = 0.98
 """A way is told that narrows the band to this share of it."""
 
+TRAINER: Final = "trainer"
+"""The reason to doubt a prediction of a trainer of which no run was measured."""
+
+BRIEFLY: Final = {
+    ALWAYS: "for any run",
+    "kernels": "kernels not timed on this device",
+    "convolutions": "convolutions",
+    "software": "trainer's constants not fitted",
+    "links": "links not timed",
+    "ranks": "several GPUs",
+    "nodes": "several nodes",
+    TRAINER: "no measured runs of the trainer",
+    "processor": "CPU not calibrated",
+    "calibration": "spread of the calibration",
+}
+"""Reasons in few words, as they stand behind an interval."""
+
 FITTED: Final = ("fit to", "fits to", "one set of constants")
 """How the source of a constant begins that was chosen with measured runs of the trainer in view."""
 
@@ -90,19 +109,23 @@ class Evidence(NamedTuple):
         """Why the prediction can be wrong: words of `bands.REASONS`, twice where nothing but a data sheet is known."""
         yield ALWAYS
         yield from ["kernels"] * RANKED.index(self.compute)
-        yield from ["convolutions"] if self.products == "convolution" else []
-        yield from ["software"] if self.software != MEASURED else []
+        convolutions = ["convolutions"] if self.products == "convolution" else []
+        yield from convolutions
+        yield from ["software"] if self.software != MEASURED or not seen(self.trainer, convolutions) else []
         yield from ["links"] * (RANKED.index(self.network) if self.network else 0)
         yield from ["ranks"] if self.communication else []
         yield from ["nodes"] if self.nodes > 1 else []
 
-    def factors(self) -> dict[str, float]:
-        """What each reason adds to the band."""
+    def factors(self, without: Collection[str] = ()) -> dict[str, float]:
+        """What each reason adds to the band; `without` are reasons that are gone."""
         found: dict[str, float] = {}
-        learnt = bands().predicted
-        for reason in self.reasons:
+        learnt, width = bands().predicted, 0.0
+        for reason in (reason for reason in self.reasons if reason not in without):
+            width += learnt.widths[reason]
             found[reason] = found.get(reason, 1.0) * math.exp(learnt.stretch * learnt.widths[reason])
-        if self.device == "cpu-core" and self.compute == SHEET:
+        if not seen(self.trainer, found) and learnt.unseen > learnt.stretch:
+            found[TRAINER] = math.exp((learnt.unseen - learnt.stretch) * width)
+        if self.device == "cpu-core" and self.compute == SHEET and "processor" not in without:
             found["processor"] = PROCESSOR
         if self.spread:
             found["calibration"] = math.exp(self.spread)
@@ -121,36 +144,39 @@ class Evidence(NamedTuple):
         factors, band = self.factors(), self.band()
         anchored = bands().anchored
         same = math.prod(anchored.factors(reason for reason in factors if reason in anchored.widths).values())
-        ways = [(same, "a measured step of this model on as many ranks (--anchor)")]
+        ways = [(same, "a measured step of this model on as many GPUs (--anchor)")]
         for reasons, what in NARROWER:
-            left = band / math.prod(factors.get(reason, 1.0) for reason in reasons)
+            left = math.prod(self.factors(reasons).values())
             ways.append((left, what.format(device=self.device)))
-        return tuple(f"{what}: a factor of {left:.2f}" for left, what in sorted(ways) if left < band * NOTABLE)
+        return tuple(f"{show_factor(left)} with {what}" for left, what in sorted(ways) if left < band * NOTABLE)
 
     def provenance(self) -> dict[str, str]:
         """How each part of the answer was obtained: measured, carried over or data sheet, and from what."""
         kernels = {
             MEASURED: f"kernels of the {self.device}" + (f", {self.measured}" if self.measured else ""),
-            CARRIED: f"kernels of devices like the {self.device}, by the ratio of their peaks",
-            SHEET: f"what any device reaches of the peaks of the {self.device}",
+            CARRIED: f"kernels of devices like the {self.device}, scaled by the ratio of their peaks",
+            SHEET: f"what other devices reach of their peaks, for those of the {self.device}",
         }
         links = {
-            MEASURED: "sweeps over these links",
-            CARRIED: "sweeps over links or collectives like these",
-            SHEET: "nominal figures of the links",
+            MEASURED: "sweeps of collectives over these links",
+            CARRIED: "sweeps of collectives over links like these",
+            SHEET: "nominal bandwidth and latency of the links",
         }
         fitted = {
             MEASURED: f"constants of {self.trainer}, {self.constants}",
-            CARRIED: f"constants of {self.trainer}, read off its code or taken from other trainers",
+            CARRIED: f"constants of {self.trainer}, from its source code or from other trainers",
         }
         found = {"compute": f"{self.compute}: {kernels[self.compute]}"}
         found |= {f"exposed.{axis}": f"{word}: {links[word]}" for axis, word in self.communication.items()}
         found["host"] = f"{self.software}: {fitted[self.software]}"
-        found["memory"] = f"{self.software}: lifetimes of the program, {fitted[self.software]}"
+        found["memory"] = f"{self.software}: lifetimes of tensors in the step, {fitted[self.software]}"
         learnt = bands().predicted
         found["interval"] = (
-            f"learnt from {learnt.runs:,} runs of {learnt.sources} sources: a factor of {self.band():.2f} either way, "
-            + " x ".join(f"{factor:.2f} ({reason})" for reason, factor in self.factors().items() if factor > SHOWN)
+            f"{show_factor(self.band())} (90 % interval), "
+            f"from {learnt.runs:,} measured runs of {learnt.sources} studies: "
+            + ", ".join(
+                f"x{factor:.2f} {BRIEFLY[reason]}" for reason, factor in self.factors().items() if factor > SHOWN
+            )
         )
         return found
 

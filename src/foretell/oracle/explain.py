@@ -14,6 +14,7 @@ import msgspec
 from foretell.cost.memory import MemoryUse
 from foretell.oracle.causes import NO_CAUSES, Causes, Exhausted
 from foretell.oracle.training import Training
+from foretell.units import show_percent
 
 LAYERWISE = ("tp", "filter", "channel", "cp", "ep")
 GRADIENTS = ("dp", "shard", "ps", "local", "gossip", "ring")
@@ -28,7 +29,7 @@ KEPT = ("weights", "gradients", "states", "resting")
 """What a rank holds from step to step, by kind; who only measures sees it in one piece."""
 
 WORTH = 0.05
-"""Share of the step from which a cause is worth a word."""
+"""Share of the step from which a cause is printed."""
 
 
 class Bottleneck(msgspec.Struct, frozen=True):
@@ -42,7 +43,7 @@ class Bottleneck(msgspec.Struct, frozen=True):
 
 
 class Rule(NamedTuple):
-    """A share of the step that is worth a word."""
+    """A share of the step that is printed from a threshold on."""
 
     name: str
     kind: str
@@ -62,24 +63,24 @@ def _is(name: str) -> Callable[[str], bool]:
 
 
 RULES = (
-    Rule("gradient exchange", "limit", _along(*GRADIENTS), 0.05, "sums of gradients that nothing hides",
-         "more samples or micro-batches a step, overlap, or fewer data ranks"),
-    Rule("layer-wise collectives", "limit", _along(*LAYERWISE), 0.10, "activations travel inside layers",
-         "fewer ranks on the axis, or the axis inside a node"),
-    Rule("messages between neighbours", "bottleneck", _along(*NEIGHBOURS), 0.05, "halos and stages wait for messages",
-         "larger parts, or faster links between neighbours"),
-    Rule("pipeline bubble", "limit", _is("bubble"), 0.10, "stages wait for micro-batches",
-         "more micro-batches, interleaved or zero-bubble schedules, fewer stages"),
-    Rule("host", "bottleneck", _is("host"), 0.10, "the device waits for kernels to be started",
-         "+compiled or +captured, larger micro-batches, fewer tensor ranks"),
-    Rule("recomputation", "limit", _is("recompute"), 0.15, "the forward pass runs again",
+    Rule("gradient exchange", "limit", _along(*GRADIENTS), 0.05, "exposed gradient and weight communication",
+         "a larger batch, more accumulation steps, overlap, or fewer data-parallel ranks"),
+    Rule("layer-wise collectives", "limit", _along(*LAYERWISE), 0.10, "exposed collectives inside layers (TP, CP, EP)",
+         "a smaller degree, or a group that stays inside a node"),
+    Rule("messages between neighbours", "bottleneck", _along(*NEIGHBOURS), 0.05, "exposed point-to-point messages",
+         "fewer stages or larger parts, or faster links between neighbours"),
+    Rule("pipeline bubble", "limit", _is("bubble"), 0.10, "stages idle, by the schedule and by stage imbalance",
+         "more micro-batches, an interleaved or zero-bubble schedule, fewer stages"),
+    Rule("host", "bottleneck", _is("host"), 0.10, "the GPU waits for kernel launches",
+         "+compiled or +captured, larger micro-batches, a smaller TP degree"),
+    Rule("recomputation", "limit", _is("recompute"), 0.15, "activations are recomputed in the backward pass",
          "+recompute:attention or none, if memory allows"),
-    Rule("input", "bottleneck", _is("input"), WORTH, "ranks wait for samples that are not read and decoded yet",
-         "more readers or decoded data (--input-rate), smaller batches, or more nodes that read side by side"),
-    Rule("copies to the host", "bottleneck", _is("other"), WORTH, "what was moved to the host's memory comes and goes",
-         "less +offload, or more ranks that share the states"),
-    Rule("weight update", "limit", _is("optimizer"), 0.10, "every rank updates its weights",
-         "zero1 shares the update out; fewer updates with larger batches"),
+    Rule("input", "bottleneck", _is("input"), WORTH, "the GPUs wait for the data loader",
+         "more data-loader workers or decoded data (--input-rate), a smaller batch, or more nodes"),
+    Rule("copies to the host", "bottleneck", _is("other"), WORTH, "offloaded tensors come and go",
+         "less +offload, or more ranks that shard the optimizer states"),
+    Rule("weight update", "limit", _is("optimizer"), 0.10, "the optimizer step",
+         "zero1, which shards it, or a larger batch"),
 )  # fmt: skip
 
 
@@ -106,25 +107,22 @@ def _behind(causes: Causes, step: float) -> Iterator[Bottleneck]:
         share = causes.congestion / step
         why = (
             f"messages take up to {causes.slowdown:.1f} times as long as alone on idle links: "
-            f"{share:.0%} of the step (worth a word from {WORTH:.0%})"
+            f"{_share(share, 'the step', WORTH)}"
         )
-        relief = "fewer groups that use the network at once (a larger inner axis), more ports, or a faster network"
+        relief = "fewer groups that use the network at once (a larger inner axis), more NICs, or a faster network"
         yield Bottleneck("network congestion", "bottleneck", share, why, relief)
     if causes.imbalance >= WORTH * step:
         share = causes.imbalance / step
         why = (
-            f"the fullest pipeline rank computes {causes.unevenness:.2f} times as long as the mean: "
-            f"{share:.0%} of the step (worth a word from {WORTH:.0%})"
+            f"stage imbalance: the slowest pipeline rank computes {causes.unevenness:.2f} times as long as the mean, "
+            f"{_share(share, 'the step', WORTH)}"
         )
-        relief = "another split of the layers (pp4:1f1b,split=...), interleaved stages, or fewer of them"
+        relief = "another split of the layers (pp4:1f1b,split=...), an interleaved schedule, or fewer stages"
         yield Bottleneck("workload balancing", "limit", share, why, relief)
     if causes.redundant >= WORTH * step:
         share = causes.redundant / step
-        why = (
-            f"operators that an axis does not divide run whole on all its ranks: {share:.0%} of the step "
-            f"by the device's peaks (worth a word from {WORTH:.0%})"
-        )
-        relief = "tp:sp, a trainer that leaves the logits in shares (--trainer), or fewer ranks on the axis"
+        why = f"operators that are replicated, not sharded, over an axis: at least {_share(share, 'the step', WORTH)}"
+        relief = "tp:sp, a trainer that keeps the logits sharded (--trainer), or a smaller degree"
         yield Bottleneck("computation redundancy", "bottleneck", share, why, relief)
 
 
@@ -132,38 +130,60 @@ def _whole_run(run: Training) -> Iterator[Bottleneck]:
     """What a run spends beside its steps; shares are of the time by the clock."""
     staging = run.staging_seconds / run.seconds
     if staging >= WORTH:
-        why = f"data is copied to the nodes before the first step: {staging:.0%} of the run (from {WORTH:.0%})"
+        why = f"data is copied to the nodes before the first step: {_share(staging, 'the run', WORTH)}"
         yield Bottleneck("staging", "bottleneck", staging, why, "read while training, or faster storage")
     lost = 1 - run.goodput - staging
     if lost >= WORTH:
-        why = f"checkpoints, failures and work done again take {lost:.0%} of the run (worth a word from {WORTH:.0%})"
-        yield Bottleneck("goodput", "bottleneck", lost, why, "faster storage, a faster restart, or fewer devices")
+        why = f"checkpoints, failures and repeated steps take {_share(lost, 'the run', WORTH)}"
+        yield Bottleneck("goodput", "bottleneck", lost, why, "faster storage, a faster restart, or fewer GPUs")
 
 
 def _exhausted(causes: Causes) -> Iterator[Bottleneck]:
     for one in causes.exhausted:
-        why = f"{one.axis}{one.ranks} is at most {one.most} ({one.of}): it cannot be doubled"
-        yield Bottleneck("number of ranks", "limit", one.ranks / one.most, why, _room_for_ranks(one))
+        yield Bottleneck("number of ranks", "limit", one.ranks / one.most, _cannot_grow(one), _room_for_ranks(one))
+
+
+def _cannot_grow(one: Exhausted) -> str:
+    """Why an axis cannot be doubled, as people say it."""
+    if one.axis == "dp" and one.ranks == one.most:
+        return "data parallelism cannot grow: the micro-batch size is already 1"
+    kind = KINDS.get(one.axis, f"{one.axis} parallelism")
+    return f"{kind} cannot double: {one.axis}{one.ranks}, and at most {one.most} ({one.of})"
 
 
 def _room_for_ranks(one: Exhausted) -> str:
     if one.axis != "dp":
-        return "ranks on another axis"
+        return "another kind of parallelism"
     return "fewer micro-batches, or a larger batch" if one.microbatches > 1 else "a larger batch"
+
+
+KINDS = {
+    "dp": "data parallelism",
+    "tp": "tensor parallelism",
+    "cp": "context parallelism",
+    "pp": "pipeline parallelism",
+    "ep": "expert parallelism",
+}
+"""Axes as people say them."""
 
 
 def _fired(rule: Rule, breakdown: Mapping[str, float], step: float) -> Bottleneck | None:
     share = sum(seconds for key, seconds in breakdown.items() if rule.belongs(key)) / step
     if share < rule.least:
         return None
-    why = f"{rule.why}: {share:.0%} of the step (worth a word from {rule.least:.0%})"
+    why = f"{rule.why}: {_share(share, 'the step', rule.least)}"
     return Bottleneck(rule.name, rule.kind, share, why, rule.relief)
+
+
+def _share(value: float, whole: str, least: float) -> str:
+    """28 % of the step (threshold 10 %)."""
+    return f"{show_percent(value, 0)} of {whole} (threshold {show_percent(least, 0)})"
 
 
 def _memory(memory: MemoryUse, capacity: float) -> Iterator[Bottleneck]:
     share = memory.device / capacity
     if share > FULL:
-        why = f"{share:.0%} of a device's memory at {memory.peak_moment} (worth a word from {FULL:.0%})"
+        why = f"{_share(share, 'device memory', FULL)}, during {memory.peak_moment}"
         largest = max(memory.by_kind, key=lambda kind: memory.by_kind[kind])
         yield Bottleneck(
             "memory", "bottleneck", share, why, RELIEF.get(largest, "more ranks, or smaller micro-batches")
@@ -171,24 +191,25 @@ def _memory(memory: MemoryUse, capacity: float) -> Iterator[Bottleneck]:
     tensors = (memory.device - memory.reserved + memory.allocated) / capacity
     if share > FULL and tensors <= FULL:
         why = (
-            f"tensors take {tensors:.0%} of a device's memory and the allocator's gaps {share - tensors:.0%}: "
-            f"together above {FULL:.0%} it stalls, or fails despite free memory"
+            f"tensors take {show_percent(tensors, 0)} of device memory and fragmentation "
+            f"{show_percent(share - tensors, 0)}: above {show_percent(FULL, 0)} together the allocator stalls, "
+            f"or fails despite free memory"
         )
-        relief = "expandable segments, memory of fixed sizes, or smaller micro-batches"
+        relief = "expandable_segments:True (PYTORCH_CUDA_ALLOC_CONF), or smaller micro-batches"
         yield Bottleneck("memory stalling", "bottleneck", share - tensors, why, relief)
     states = sum(memory.by_kind.get(kind, 0.0) for kind in KEPT)
     if states > 0.5 * memory.device and memory.device > 0.5 * capacity:
         why = (
-            f"weights, gradients and states are {states / memory.device:.0%} of what a rank holds "
-            f"(worth a word from 50%, where half of the memory is taken)"
+            f"weights, gradients and optimizer states are {show_percent(states / memory.device, 0)} of a rank's memory "
+            f"(threshold 50 %)"
         )
         yield Bottleneck("memory redundancy", "bottleneck", states / capacity, why, "zero1, zero2 or zero3")
 
 
 RELIEF = {
-    "activations": "+recompute:block, smaller micro-batches, or tensor and context axes",
-    "working": "smaller micro-batches, or a tensor axis (it divides the vocabulary too)",
+    "activations": "+recompute:block, smaller micro-batches, or TP and CP",
+    "working": "smaller micro-batches, or TP (which shards the vocabulary too)",
     "states": "zero1, or +offload:optimizer",
-    "weights": "zero3, tensor or pipeline axes",
+    "weights": "zero3, TP or PP",
     "gradients": "zero2",
 }

@@ -12,21 +12,26 @@ from foretell.cost.memory import usable_bytes
 from foretell.cost.price import PricedProgram, priced
 from foretell.hardware.cluster import Cluster
 from foretell.model.graph import Graph
-from foretell.model.totals import matrix_work
+from foretell.model.resize import skeleton
+from foretell.model.totals import forward_matrix_work, matrix_work
 from foretell.oracle.causes import causes, rank_work
 from foretell.oracle.evidence import evidence
 from foretell.oracle.explain import Bottleneck, bottlenecks
 from foretell.oracle.similar import SimilarAccuracy, accuracy
 from foretell.oracle.training import STEP_ALONE, Training, TrainingRun, step_input, whole
 from foretell.plan.facts import facts
+from foretell.plan.job import micro_batch
 from foretell.plan.policies.lora import Lora
+from foretell.plan.policies.recompute import Recompute
+from foretell.plan.recomputation import Recomputation
 from foretell.plan.setting import Setting
 from foretell.program.expand import notes
 from foretell.program.rank_program import BlockKind
+from foretell.program.recomputed import recomputed
 from foretell.summary import rates
 from foretell.timeline.observation import Observation
 from foretell.timeline.result import composed
-from foretell.units import show_bytes, show_seconds
+from foretell.units import show_of, show_percent, show_seconds
 
 LAYERS: Final = ("forward", "backward", "recompute")
 """Parts of a step that are the work of layers."""
@@ -39,13 +44,20 @@ class Prediction(Observation, frozen=True, kw_only=True):
     plan: str
     trainer: str
     cluster: str
+    device: str
     batch: int
     ranks: int
     microbatches: int
+    micro_batch: int  # samples that one rank takes at a time
+    sample: str  # what a sample is: sequence, image, sample
     samples_per_second: float
     tokens_per_second: float  # 0 where samples are no sequences
     model_flops: float  # of a step, without what runs again
+    hardware_flops: float  # of a step, with what runs again
+    precision: str  # of the matrix products, by which the peak is chosen
+    peak_flops: float  # of one device, in that precision
     utilisation: float  # of the peak of all ranks, by model flops
+    imbalance: float  # share of the bubble that is there because stages differ
     interval: tuple[float, float]  # seconds
     band: dict[str, float]  # why it is so wide: factors by reason, whose product lies either way
     narrower: tuple[str, ...]  # what would narrow it
@@ -62,9 +74,9 @@ class Prediction(Observation, frozen=True, kw_only=True):
         low, high = map(show_seconds, self.interval)
         yield "model", f"{self.model}, batch {self.batch:,}, on {self.cluster}"
         yield "plan", self.plan
-        yield "step", f"{show_seconds(self.step_seconds)} ({low} to {high}), MFU {self.utilisation:.1%}"
+        yield "step", f"{show_seconds(self.step_seconds)} ({low} to {high}), MFU {show_percent(self.utilisation)}"
         yield from rates(self.samples_per_second, self.tokens_per_second, self.ranks)
-        room = f"{show_bytes(self.memory_bytes)} of {show_bytes(self.usable)} usable"
+        room = f"{show_of(self.memory_bytes, self.usable)} usable"
         yield "memory", room if self.fits else f"{room}: does not fit"
 
 
@@ -82,6 +94,8 @@ def predict(setting: Setting, cluster: Cluster, run: TrainingRun = STEP_ALONE) -
     step, low, high = (step_input(one, setting, cluster, run.conditions) for one in (made.step_seconds, low, high))
     breakdown |= {"input": step - made.step_seconds} if step > made.step_seconds else {}
     flops = _model_flops(setting)
+    kernels = plan.prices.form.kernels
+    peak = device.matrix_rate(kernels)
     tokens = facts(setting.graph).sequence * setting.job.batch
     ranks = setting.plan.ranks
     found = Prediction(
@@ -93,13 +107,20 @@ def predict(setting: Setting, cluster: Cluster, run: TrainingRun = STEP_ALONE) -
         plan=str(program.plan),
         trainer=program.trainer.name,
         cluster=cluster.text,
+        device=device.name,
         batch=setting.job.batch,
         ranks=ranks,
         microbatches=program.plan.microbatches,
+        micro_batch=micro_batch(setting.job, setting.plan),
+        sample=facts(setting.graph).sample,
         samples_per_second=setting.job.batch / step,
         tokens_per_second=tokens / step,
         model_flops=flops,
-        utilisation=flops / (step * ranks * device.matrix_rate(plan.prices.form.kernels)),
+        hardware_flops=flops + _flops_again(setting),
+        precision=kernels,
+        peak_flops=peak,
+        utilisation=flops / (step * ranks * peak),
+        imbalance=made.imbalance / breakdown["bubble"] if "bubble" in breakdown else 0.0,
         interval=(low, high),
         band=known.factors(),
         narrower=known.narrower(),
@@ -109,7 +130,7 @@ def predict(setting: Setting, cluster: Cluster, run: TrainingRun = STEP_ALONE) -
         bottlenecks=(),
         provenance=known.provenance(),
         notes=notes(program),
-        accuracy=accuracy(cluster.device.name, program.trainer.name, ranks, known.factors()),
+        accuracy=accuracy(device.name, program.trainer.name, ranks, known.factors()),
     )
     amount = whole(found, setting, cluster, run) if run.asked else None
     whole_run = msgspec.structs.replace(found, training=amount)
@@ -152,6 +173,19 @@ def _model_flops(setting: Setting) -> float:
     """Matrix work of a step, forward and backward, that the model itself needs."""
     graph = setting.plan.policy(Lora).trained(setting.graph)
     return float(_matrix_flops(graph) * setting.plan.microbatches)
+
+
+def _flops_again(setting: Setting) -> float:
+    """Matrix work of a step that runs a second time, by the plan's recompute policy."""
+    graph, rule = setting.graph, setting.plan.policy(Recompute).rule
+    return float(_recomputed_flops(graph, rule) * setting.plan.microbatches)
+
+
+@functools.lru_cache(maxsize=256)
+def _recomputed_flops(graph: Graph, rule: Recomputation) -> float:
+    """Of one micro-batch."""
+    known = recomputed(skeleton(graph), rule)
+    return forward_matrix_work(graph, known.again | known.inside)
 
 
 @functools.lru_cache(maxsize=256)

@@ -243,9 +243,9 @@ def _chosen_batch(request: Request, setting: Setting) -> Iterator[str]:
         return
     graph, batch = setting.graph, setting.job.batch
     if graph.batch == batch_ranks(setting.plan):
-        yield f"no batch is given: 1 sample for each rank that splits it and each micro-batch, {batch} in all"
+        yield f"no batch is given: micro-batch size 1 on each data-parallel rank, a batch of {batch}"
     else:
-        yield f"no batch is given: the model has a batch of {graph.batch} for each micro-batch, {batch} in all"
+        yield f"no batch is given: the graph has {graph.batch} samples in each micro-batch, a batch of {batch}"
 
 
 def _placed(setting: Setting, cluster: Cluster | None) -> Iterator[str]:
@@ -256,11 +256,11 @@ def _placed(setting: Setting, cluster: Cluster | None) -> Iterator[str]:
     if plan.ranks < cluster.ranks:
         nodes = -(-plan.ranks // cluster.ranks_per_node)
         where = f"on {nodes} of its {cluster.nodes} nodes" if cluster.nodes > 1 else "on its first devices"
-        yield f"the plan takes {plan.ranks} of the {cluster.ranks} ranks of {cluster.text}, packed {where}"
+        yield f"the plan uses {plan.ranks} of the {cluster.ranks} GPUs of {cluster.text}, packed {where}"
     precision = plan.policy(Precision)
     for device in {group.device.name: group.device for group in cluster.groups}.values():
         if not device.supports(precision.format.kernels) and precision.format.kernels != "tf32":
-            yield f"{device.name} has no units for products in {precision.format.kernels} (+{precision.name})"
+            yield f"{device.name} has no matrix units for {precision.format.kernels} (+{precision.name})"
 
 
 def _types(model: str, setting: Setting) -> Iterator[str]:

@@ -130,7 +130,7 @@ def scale(request: Request, counts: Sequence[int], watching: Watching | None = N
         raise BadInput("interrupted before a plan that fits was found", where="--gpus", fix="fewer of them")
     if not priced:
         limits = [f"  {name}: {one.why}" for (name, _), one in found.items() if isinstance(one, Gap)]
-        what = "\n".join([f"no strategy holds {question.model} on so many ranks", *limits[: len(names)]])
+        what = "\n".join([f"no strategy fits {question.model} on these numbers of GPUs", *limits[: len(names)]])
         raise BadInput(what, where="--gpus", fix=_way_out(question, sizes[-1].place.ranks, found.values(), per_rank))
     base = min(priced, key=lambda one: (one.ranks, -one.samples_per_second))
     told = {key: _with_efficiency(one, base) for key, one in found.items()}
@@ -256,7 +256,7 @@ class _Cell:
         if nearest:
             least = min(nearest, key=lambda one: (one.memory_bytes, one.plan))
             over = least.memory_bytes - answers[0].found.capacity
-            return Gap(self.ranks, MEMORY, f"{least.plan} needs {show_bytes(over)} more than a rank may use")
+            return Gap(self.ranks, MEMORY, f"{least.plan} needs {show_bytes(over)} more than is usable")
         return self._refused(answers, name)
 
     def _point(self, one: Candidate, batch: int) -> ScalingPoint:

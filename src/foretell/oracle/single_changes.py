@@ -16,6 +16,7 @@ import msgspec
 
 from foretell.plan.members import policies
 from foretell.plan.plan import Plan, axis_text, part_of, policy_text
+from foretell.plan.policies.microbatches import Microbatches
 from foretell.plan.policy import Policy
 from foretell.plan.strategy import Strategy
 
@@ -56,13 +57,15 @@ class Differences:
         if isinstance(change, Moved):
             return _moved(change)
         if isinstance(change, tuple):
-            return f"{_unranked(self.there[change])} for {_unranked(self.here[change])}"
+            return f"{_unranked(self.here[change])} to {_unranked(self.there[change])}"
         if change == ORDER:
             return f"axes in the order {' '.join(key[0] for key in self.there)}"
         old, new = self.first.policy(change), self.second.policy(change)
+        if isinstance(old, Microbatches) and isinstance(new, Microbatches):
+            return f"{new.count} micro-batch{'' if new.count == 1 else 'es'} instead of {old.count}"
         if new == type(new)():
-            return f"no {policy_text(old)}"
-        return f"{policy_text(new)} for {policy_text(old)}" if old != type(old)() else policy_text(new)
+            return f"without {policy_text(old)}"
+        return f"{policy_text(old)} to {policy_text(new)}" if old != type(old)() else policy_text(new)
 
     # what changes
 
@@ -181,9 +184,15 @@ def _alike(one: Strategy, other: Strategy) -> bool:
 def _moved(change: Moved) -> str:
     if len(change.factors) == 2:
         (source, _), (target, factor) = change.factors
-        return f"x{factor} from {_name(source)} to {_name(target)}"
+        fewer, more = (f"halve {_called(source)}", f"double {_called(target)}")
+        return f"{fewer}, {more}" if factor == 2 else f"{_called(source)} / {factor}, {_called(target)} x {factor}"
     ((key, factor),) = change.factors
-    return f"{_name(key)} x{factor}"
+    return f"{_called(key)} x {factor}"
+
+
+def _called(key: Key) -> str:
+    """An axis as people say it: TP, DP; those with long names as they are written."""
+    return _name((key[0].upper() if len(key[0]) == 2 else key[0], key[1]))
 
 
 def _primes(number: int) -> list[int]:

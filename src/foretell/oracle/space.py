@@ -23,7 +23,7 @@ from foretell.model.resize import with_samples
 from foretell.oracle.request import SearchConstraints
 from foretell.plan.facts import facts
 from foretell.plan.fitness import surroundings
-from foretell.plan.job import Job, batch_ranks
+from foretell.plan.job import Job, batch_ranks, undivided
 from foretell.plan.legality import broken_by_axes, broken_by_pipeline
 from foretell.plan.members import policies, strategies
 from foretell.plan.plan import Plan, axis_text, grid_of, part_of
@@ -176,8 +176,7 @@ class Space:
     def _shares(self, plan: Plan) -> Iterator[Refusal]:
         ranks, batch, count = batch_ranks(plan), self.job.batch, self.words.microbatches or 1
         if batch % (ranks * count):
-            shares = f"{ranks} ranks that split it" + (f" x m{count} = {ranks * count}" if count > 1 else "")
-            yield Refusal("batch divides", f"a batch of {batch} is not a multiple of {shares}")
+            yield Refusal("batch divides", undivided(batch, ranks, count))
 
     def _passes(self, broken: Iterator[Refusal]) -> bool:
         """Whether no rule is broken; the first that is broken is counted."""

@@ -60,13 +60,13 @@ class Conditions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         fails = min(self.device_mtbf, self.node_mtbf) < math.inf
         if fails and not self.storage:
             yield (
-                "failures, but nothing says how long a checkpoint takes",
+                "failures, but how long a checkpoint takes is not given",
                 "the storage's bandwidth too: --storage '20 GB/s'",
             )
         if self.interval and not self.storage:
-            yield "checkpoints, but nothing says how long one takes", storage
+            yield "checkpoints, but how long one takes is not given", storage
         if self.dataset and not self.storage:
-            yield "data to copy, but nothing says how fast", storage
+            yield "data to copy, but how fast is not given", storage
 
 
 NOTHING = Conditions()

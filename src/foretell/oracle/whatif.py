@@ -83,7 +83,7 @@ def whatif(question: Request, again: bool = False, watching: Watching | None = N
             raise BadInput("interrupted before a plan that fits was found", where="--plan best", fix="a plan's text")
         if best is None:
             what = f"no plan of {question.model} fits {question.place.text}"
-            raise BadInput(what, where="--plan best", fix="foretell plan, which says what would fit")
+            raise BadInput(what, where="--plan best", fix="foretell plan, which lists what would fit")
         chosen, alike = best.value, question
     else:
         chosen, alike = trial.complete(trial.allowed(plan)), like(question, plan)

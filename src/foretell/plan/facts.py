@@ -29,6 +29,7 @@ class Facts(msgspec.Struct, frozen=True):
     heads: int  # the fewest query heads of an attention
     sequence: int  # the fewest queries of an attention; where there is none, positions of the samples
     given_sequence: bool  # whether the samples are sequences, so that their length can be chosen
+    sample: str  # what people call one: sequence, image, sample
     experts: int
     vocabulary: int
     costs: Costs  # parameters of a layer and of both ends
@@ -81,6 +82,7 @@ def _facts(graph: Graph) -> Facts:
         heads=min((n["kv_head"] * n["share"] for n in attention), default=0),
         sequence=min((n["query"] for n in attention), default=min(given, default=0)),
         given_sequence=bool(given),
+        sample="sequence" if given else "image" if _has_images(graph) else "sample",
         experts=min(experts, default=0),
         vocabulary=max(tables, default=0),
         costs=_costs(graph),
@@ -91,6 +93,13 @@ def _facts(graph: Graph) -> Facts:
 def convolves(graph: Graph) -> bool:
     """Whether a model has convolutions."""
     return any(isinstance(node.operator, Convolution) for _, node in graph.nodes())
+
+
+def _has_images(graph: Graph) -> bool:
+    """Whether samples have a height and a width and nothing more: volumes are no images."""
+    inputs = (tensor for block in graph.blocks for tensor in block.tensors if tensor.role == "input")
+    names = [{dim.name for dim in tensor.dims} for tensor in inputs]
+    return any({"height", "width"} <= own and "depth" not in own for own in names)
 
 
 def _positions(graph: Graph) -> list[int]:

@@ -110,8 +110,14 @@ def divides(job: Job, plan: Plan) -> Iterator[Refusal]:
         return
     below, above = batch // shares * shares, -(-batch // shares) * shares
     batches = " or ".join(f"--batch {size}" for size in (below, above) if size)
-    why = f"a batch of {batch} is not a multiple of {ranks} ranks that split it x m{count} = {shares}"
-    yield Refusal("batch divides", why, batches, tuple(_dividing(batch, plan)))
+    yield Refusal("batch divides", undivided(batch, ranks, count), batches, tuple(_dividing(batch, plan)))
+
+
+def undivided(batch: int, ranks: int, microbatches: int) -> str:
+    """Why a batch does not divide, with its numbers."""
+    among = f"{ranks} data-parallel rank{'' if ranks == 1 else 's'}"
+    among += f" x {microbatches} micro-batches = {ranks * microbatches}" if microbatches > 1 else ""
+    return f"a batch of {batch} is not a multiple of {among}"
 
 
 def _dividing(batch: int, plan: Plan) -> Iterator[Plan]:

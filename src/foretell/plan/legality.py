@@ -151,7 +151,8 @@ def _microbatches(trainer: Trainer, plan: Plan, around: Surroundings) -> Iterato
     ranks = pipeline.ranks
     least = {"any": 1, "ranks - 1": ranks - 1, "ranks": ranks}[trainer.pipeline.least_microbatches]
     if pipeline.schedule == "1f1b" and count < least:
-        why = f"{count} micro-batches for {ranks} pipeline ranks; 1f1b needs at least {least}"
+        plural = "" if count == 1 else "es"
+        why = f"{count} micro-batch{plural} for {ranks} pipeline ranks; 1f1b needs at least {least}"
         mends = (*_counted(plan, least), *replaced(plan, pipeline, *fewer(pipeline)))
         yield Refusal("enough micro-batches", why, mends=mends)
     if pipeline.schedule == "interleaved":

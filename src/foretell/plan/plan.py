@@ -168,7 +168,7 @@ def _checked_world(axis: Strategy) -> int:
 def _check_policy(policy: Policy) -> None:
     _check_options(policy)
     if len(_options(policy)) != 1:
-        raise BadInput(f"{policy.word} says two things: {policy_text(policy)}", where="plan", fix=policy.example)
+        raise BadInput(f"{policy.word} is given twice: {policy_text(policy)}", where="plan", fix=policy.example)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -47,7 +47,7 @@ class PlanRefused(BadInput):
 def refused(plan: Plan, found: tuple[Refusal, ...]) -> BadInput:
     """The refusals of a plan, to be raised where a person asked for it."""
     rules = "a rule is broken" if len(found) == 1 else f"{len(found)} rules are broken"
-    lines = [f"{plan} does not fit: {rules}"]
+    lines = [f"{plan} is refused: {rules}"]
     for refusal in found:
         lines += [f"  rule   {refusal.rule}", f"  why    {refusal.why}"]
         lines += [f"  try    {refusal.way_out}"] if refusal.way_out else []

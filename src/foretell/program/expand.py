@@ -55,10 +55,10 @@ def _notes(program: Program) -> Iterator[str]:
     """Operators that every rank of an axis does all of, though the axis divides others like them."""
     for one in program.layout.spreads:
         if not program.divides(one.axis.name):
-            yield f"{one.axis.name}{one.axis.ranks} divides nothing: every one of its ranks does all the work"
+            yield f"{one.axis.name}{one.axis.ranks} shards nothing: each of its ranks does all the work"
             continue
         for path, why in one.whole:
-            yield f"{path} runs whole on every rank of {one.axis.name}: {why}"
+            yield f"{path} is replicated on every rank of {one.axis.name}: {why}"
     yield from program.setting.graph.warnings
 
 

@@ -72,7 +72,7 @@ def _memory(predicted: Prediction, measured: Observation) -> Section:
         unit=byte_unit(max(sum(before.values()), sum(after.values()))),
     )
     rows = tuple((name, show_bytes(one), show_bytes(other)) for name, one, other in _both(before, after))
-    told = f"The fullest moment is foretold at {predicted.memory.peak_moment}."
+    told = f"The memory peak is predicted during {predicted.memory.peak_moment}."
     return Section("Memory", told, (chart,), ("tensors", "predicted", "measured"), rows)
 
 
@@ -107,7 +107,7 @@ def _limits(predicted: Sequence[Bottleneck], measured: Sequence[Bottleneck]) -> 
 
 
 def _collectives(found: TrafficMismatch) -> Section:
-    sides = (("ran, and was not foretold", found.unexpected), ("was foretold, and did not run", found.missing))
+    sides = (("ran, and was not predicted", found.unexpected), ("was predicted, and did not run", found.missing))
     rows = tuple(
         (what, one.phase, one.kind, f"{one.count:,}", show_bytes(one.payload)) for what, ones in sides for one in ones
     )

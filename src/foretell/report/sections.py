@@ -14,7 +14,7 @@ from foretell.report.charts.pareto import Dot
 from foretell.report.page import Card, Page, Section
 from foretell.report.svg import Chart
 from foretell.timeline.memory_timeline import device_bytes
-from foretell.units import show_bytes, show_count, show_rate, show_seconds
+from foretell.units import show_bytes, show_count, show_percent, show_rate, show_seconds
 
 if TYPE_CHECKING:
     from foretell.oracle.predict import Prediction
@@ -67,14 +67,14 @@ def memory_section(found: Prediction, held: MemoryTimeline) -> Section:
 def headline(found: Prediction) -> tuple[Card, ...]:
     """The figures that a person looks for first."""
     low, high = map(show_seconds, found.interval)
-    room = f"of {show_bytes(found.usable)} that a run may use"
+    room = f"of {show_bytes(found.usable)} usable"
     verdict = room if found.fits else f"{show_bytes(found.memory_bytes - found.usable)} too much"
     rate = f"{show_count(found.tokens_per_second)} tokens/s" if found.tokens_per_second else ""
     cards = [
         Card("a step", show_seconds(found.step_seconds), f"nine in ten between {low} and {high}"),
         Card("samples a second", show_rate(found.samples_per_second), rate),
         Card("memory of a rank", show_bytes(found.memory_bytes), verdict),
-        Card("of the peak", f"{found.utilisation:.1%}", f"trainer {found.trainer}"),
+        Card("MFU", show_percent(found.utilisation), f"of {show_count(found.peak_flops)}FLOP/s ({found.precision})"),
     ]
     if found.accuracy:
         runs = f"median of {found.accuracy.runs:,} similar runs"

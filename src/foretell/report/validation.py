@@ -39,7 +39,9 @@ def scoreboard_page(done: Done) -> Page:
     )
 
 
-NEAR = f"A dot on the line is a run that took as long as foretold; dashed lines are a factor of {agreement.NEAR:g} off."
+NEAR = (
+    f"A dot on the line is a run that took as long as predicted; dashed lines are a factor of {agreement.NEAR:g} off."
+)
 
 
 def _times(done: Done) -> Iterator[Met]:

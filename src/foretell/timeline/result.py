@@ -19,12 +19,19 @@ from foretell.timeline.plan_table import unrolled
 ROUNDING = 1e-12
 
 
-def composed(plan: PricedProgram, cluster: Cluster, whole: bool = False) -> Observation:
+class ComposedStep(Observation, frozen=True):
+    """One step, and how much of the bubble of its critical rank is there because stages differ."""
+
+    imbalance: float  # seconds
+
+
+def composed(plan: PricedProgram, cluster: Cluster, whole: bool = False) -> ComposedStep:
     """One step of one plan; `whole`: slot by slot to its end, instead of until its pipeline is full."""
     one = OnePlan.of(plan, cluster, unrolled(plan, whole))
     step, worst, late, exposed = one.kernels.step_seconds(one.tables, one.plans, 0)
-    used = memory_use(one)
-    return Observation(step, used.device, used, _Breakdown(one).of_rank(worst, late, exposed, step))
+    used, parts = memory_use(one), _Breakdown(one)
+    breakdown = parts.of_rank(worst, late, exposed, step)
+    return ComposedStep(step, used.device, used, breakdown, parts.imbalance(worst, breakdown.get("bubble", 0.0)))
 
 
 class _Breakdown:
@@ -53,6 +60,21 @@ class _Breakdown:
         found["bubble"] = bubble if bubble > ROUNDING * total else 0.0
         return {name: seconds for name, seconds in found.items() if seconds}
 
+    def imbalance(self, rank: int, bubble: float) -> float:
+        """The part of a rank's bubble in which it waits because others work longer in their slots than it does.
+
+        With equal stages nobody does: what is left is the bubble of the schedule, filling and draining the pipeline.
+        """
+        if not bubble:
+            return 0.0
+        busiest = max(self._work(other) for other in range(self.steps.order.ranks))
+        return min(bubble, busiest - self._work(rank))
+
+    def _work(self, rank: int) -> float:
+        """The device's seconds in all slots of a rank."""
+        stages = self.plan.stages
+        return sum(times * self._device(stages[stage], kind) for (stage, kind), times in self._slots(rank).items())
+
     def _slots(self, rank: int) -> Counter[tuple[int, int]]:
         """How often a rank has each kind of slot of its stages, in the whole step."""
         played = self.steps
@@ -74,12 +96,16 @@ class _Breakdown:
         own["other"] += care.copied(kind)
         if kind in ("B", "W") and care.slot_update:
             own[care.slot_word] += care.slot_update
-        segments, begin, end = self._segments
-        place = shape * 8 + number
-        device = float(sum(segments[begin[place] : end[place] : SEGMENT]))
+        device = self._device(shape, number)
         more = device - sum(own.values())
         own["host"] += more if more > ROUNDING * device else 0.0
         return own
+
+    def _device(self, shape: int, number: int) -> float:
+        """The device's seconds of a slot of this kind, all that is in it together."""
+        segments, begin, end = self._segments
+        place = shape * 8 + number
+        return float(sum(segments[begin[place] : end[place] : SEGMENT]))
 
     @functools.cached_property
     def _segments(self) -> tuple[Any, Any, Any]:

@@ -100,9 +100,11 @@ class SlotOrder:
 
     def counted(self, rank: int) -> Counter[tuple[int, int]]:
         """How often a rank has each kind of slot of each of its stages: (stage, kind)."""
-        if rank not in self.counts:
+        if not self.counts:
+            self.counts.update({each: Counter() for each in range(self.ranks)})
             slots = zip(*(_listed(row) for row in (self.rank, self.stage, self.kind)), strict=True)
-            self.counts[rank] = Counter((stage, kind) for own, stage, kind in slots if own == rank)
+            for (own, stage, kind), times in Counter(slots).items():
+                self.counts[own][stage, kind] = times
         return self.counts[rank]
 
 

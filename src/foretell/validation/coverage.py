@@ -18,10 +18,13 @@ from foretell.oracle.similar import SimilarRuns, extent_of, work_of
 from foretell.validation.evaluate import ComparedRun
 from foretell.validation.ratios import MeasuredPair, RatioCoverage, ratio_coverage
 from foretell.validation.sources import healthy, source_of, table_of
-from foretell.validation.widths import LEAST_SOURCES, Lesson, learnt_widths, left_out
+from foretell.validation.widths import LEAST_SOURCES, Lesson, learnt_widths, left_out, quantile
 
 PARTNERS: Final = 3
 """Other runs of the same group that each run is paired with, as if they were its anchor."""
+
+LEAST_TRAINERS: Final = 3
+"""From which on one can be left out."""
 
 
 class Residual(NamedTuple):
@@ -35,6 +38,7 @@ class Residual(NamedTuple):
     ranks: int
     healthy: bool
     device: str = ""
+    trainer: str = ""
 
 
 class HeldOutSource(msgspec.Struct, frozen=True):
@@ -70,6 +74,7 @@ def residuals(family: str, study: str, compared: Iterable[ComparedRun]) -> Itera
             reasons=tuple(found.band),
             group=(table_of(family, study, row), row.trainer, found.cluster.split("x")[-1].split(",")[0]),
             device=_device(found.cluster),
+            trainer=row.trainer,
             model=row.model,
             ranks=found.ranks,
             healthy=healthy(row),
@@ -86,7 +91,7 @@ def grouped(found: Iterable[Residual]) -> list[SimilarRuns]:
     errors: dict[tuple[str, ...], list[float]] = defaultdict(list)
     for one in found:
         if one.healthy:
-            key = (one.source, one.group[1], one.device, work_of(one.reasons), extent_of(one.ranks, one.reasons))
+            key = (one.source, one.trainer, one.device, work_of(one.reasons), extent_of(one.ranks, one.reasons))
             errors[key].append(round(abs(math.exp(-one.log) - 1), 4))
     return [
         SimilarRuns(
@@ -100,7 +105,7 @@ def coverage(found: Sequence[Residual], pairs: Sequence[MeasuredPair] = ()) -> C
     """Learn the bands, and try them on each source with the others' lessons; of pairs of plans their ratio."""
     lesson = lesson_of(found)
     scores, widths = left_out(lesson)
-    learnt = learnt_widths(lesson, scores)
+    learnt = msgspec.structs.replace(learnt_widths(lesson, scores), unseen=_unseen(lesson, found))
     anchors = _anchors(found)
     anchored = learnt_widths(anchors, left_out(anchors)[0])
     inside = scores <= learnt.stretch
@@ -156,3 +161,12 @@ def _anchors(found: Sequence[Residual]) -> Lesson:
                 sources.append(one.source)
     truths = numpy.ones(len(sizes), dtype=bool)
     return Lesson(names, numpy.array(reasons), numpy.array(sizes), sources, truths, numpy.ones(len(sizes)))
+
+
+def _unseen(lesson: Lesson, found: Sequence[Residual]) -> float:
+    """How far widths have to be stretched for nine of ten runs of a trainer that they were not learnt from."""
+    trainers = lesson._replace(source=[one.trainer for one in found])
+    if len(set(trainers.source)) < LEAST_TRAINERS:
+        return 0.0
+    scores = left_out(trainers)[0]
+    return round(quantile(scores[lesson.healthy], trainers.only(lesson.healthy).weights), 3)

@@ -78,7 +78,7 @@ def allowed(lesson: Lesson) -> Numbers:
 def learnt_widths(lesson: Lesson, scores: Numbers) -> Widths:
     """What all sources teach together, stretched by how the left-out ones scored."""
     healthy = lesson.only(lesson.healthy)
-    stretch = _quantile(scores[lesson.healthy], healthy.weights)
+    stretch = quantile(scores[lesson.healthy], healthy.weights)
     return Widths(
         widths={name: round(float(width), 4) for name, width in zip(lesson.names, fitted(healthy), strict=True)},
         stretch=round(stretch, 3),
@@ -112,7 +112,7 @@ def fitted(lesson: Lesson) -> Numbers:
     return found
 
 
-def _quantile(scores: Numbers, weights: Numbers) -> float:
+def quantile(scores: Numbers, weights: Numbers) -> float:
     """The score that a share of the weight lies below."""
     ordered = sorted(zip(scores.tolist(), weights.tolist(), strict=True))
     wanted = SHARE * math.fsum(weight for _, weight in ordered)

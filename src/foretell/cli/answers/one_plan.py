@@ -101,6 +101,14 @@ class StepAnswer(Prediction, frozen=True, kw_only=True):
 class PredictAnswer(StepAnswer, frozen=True, kw_only=True):
     """A step, and a whole run where one is asked about."""
 
+    samples_per_second_per_gpu: float
+    tokens_per_second_per_gpu: float  # 0 where samples are no sequences
+    tflops_per_gpu: float  # by model flops
+    mfu: float  # model flops over what all ranks could do in the step at the peak
+    hfu: float  # the same with what runs again
+    peak_tflops: float  # of one device, in the precision of the matrix products
+    accumulation: int  # micro-batches that a rank takes one after the other in a step
+    bubble_parts: dict[str, float]  # seconds: of the schedule, and of stages that are not equal
     training_seconds: float  # of a whole run; 0: none is asked about
     cost: float  # of the run, or of a step, at the price that is given
     alive: tuple[AliveTensors, ...]  # the largest tensors at the fullest moment

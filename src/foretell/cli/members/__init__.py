@@ -62,6 +62,8 @@ def _meant(text: str) -> Iterator[str]:
         yield "model"
     if KINDS["policy"].having(text):
         yield "policy"
+    if KINDS["term"].having(text):
+        yield "term"
 
 
 def _is_model(text: str) -> bool:

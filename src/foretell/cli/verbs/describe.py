@@ -6,7 +6,7 @@ import click
 
 from foretell.errors import BadInput
 
-EXAMPLE = "foretell describe h100, or: foretell describe device h100"
+EXAMPLE = "foretell describe h100, or: foretell describe device h100, or: foretell describe mfu"
 
 
 @click.command("describe", short_help="One page about anything that has a name.")
@@ -15,15 +15,17 @@ EXAMPLE = "foretell describe h100, or: foretell describe device h100"
 def command(words: tuple[str, ...], as_json: bool) -> None:
     """One page about NAME: what it is, its figures, and where they come from.
 
-    NAME is a device, link, cluster, strategy, policy, schedule, trainer or model.
-    It may also be a text that means one: dp8:zero3, +bf16, 64xh100,
-    llama3-8b:layers=16. KIND is needed where two sets have the same name.
+    NAME is a device, link, cluster, strategy, policy, schedule, trainer or model,
+    or a word of an answer: mfu, bubble, exposed tp, usable memory. It may also be
+    a text that means one: dp8:zero3, +bf16, 64xh100, llama3-8b:layers=16. KIND is
+    needed where two sets have the same name.
     """
-    from foretell.cli.members import page
+    from foretell.cli.members import KINDS, page
 
-    if not 1 <= len(words) <= 2:
-        raise BadInput("describe what?" if not words else f"{len(words)} words", where="describe", fix=EXAMPLE)
-    found = page(words[-1], words[0] if len(words) == 2 else "")
+    if not words:
+        raise BadInput("describe what?", where="describe", fix=EXAMPLE)
+    kind = words[0] if len(words) > 1 and words[0] in KINDS else ""
+    found = page(" ".join(words[1:] if kind else words), kind)
     if as_json:
         import msgspec
 

@@ -29,7 +29,7 @@ EXAMPLE = "foretell export llama3-8b --on 64xh100 --plan 'dp8:zero3 tp8:sp +bf16
 def command(request: Request, target: str | None, out: str | None, launcher: str | None, as_json: bool) -> None:
     """Write the plan for MODEL as the configuration of a trainer.
 
-    A plan that the trainer has no words for is refused. What its file leaves to
+    A plan that the trainer cannot express is refused. What its file leaves to
     something else is told, with where it belongs. With --launch and no --out the
     answer is the command or script that starts it.
     """

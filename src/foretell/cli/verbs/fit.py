@@ -1,4 +1,4 @@
-"""foretell fit: whether a model fits a cluster, with which plan, and with how many samples at a time."""
+"""foretell fit: whether a model fits a cluster, with which plan, and with which micro-batch size."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from foretell.cli.accuracy_lines import accuracy_line
 from foretell.cli.main import NOTHING_FITS
 from foretell.cli.notes import tell_notes
 from foretell.cli.parts import largest_first, parts_table
+from foretell.cli.rates import batch_text, flops_text, interval_text, rate_text, shown_memory
 from foretell.cli.request_options import BATCH, CALIBRATION, MODEL, ON, OPTIMIZER, SEQ, TRAINER, asks, on_cluster
 from foretell.cli.table import fit as shortened
 from foretell.cli.table import folded, table
 from foretell.cli.training_options import run_lines, trained
-from foretell.units import show_bytes, show_count, show_rate, show_seconds
+from foretell.units import show_bytes, show_of, show_rate
 
 if TYPE_CHECKING:
     from foretell.oracle.fit import Fit, PlanChange
@@ -23,7 +24,12 @@ if TYPE_CHECKING:
 
 EXAMPLE = "foretell fit llama3-8b --on 8xh100"
 
-LIMITS = {"memory": "more do not fit", "batch": "the batch has no more", "model": "the graph is for this many"}
+LIMITS = {
+    "memory": "a larger micro-batch does not fit",
+    "batch": "the batch has no larger micro-batch",
+    "model": "the micro-batch size is that of the traced graph",
+}
+"""Why the micro-batch size is not larger."""
 
 
 @click.command("fit", short_help="Whether a model fits a cluster, and what would.")
@@ -40,11 +46,11 @@ LIMITS = {"memory": "more do not fit", "batch": "the batch has no more", "model"
 @trained()
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def command(request: Request, run: TrainingRun, as_json: bool) -> None:
-    """Whether MODEL fits a cluster, with which plan, and with how many samples at a time.
+    """Whether MODEL fits a cluster, with which plan, and with which micro-batch size.
 
     Without --plan common plans are tried, in bf16 where the device has it. Without
-    --batch a step has as many samples as fit at a time (with a pipeline: four times
-    as many micro-batches as stages). With it they are taken in micro-batches. The
+    --batch a step is one micro-batch, the largest that fits (with a pipeline: four
+    times as many micro-batches as stages); with it, gradients are accumulated. The
     exit code is 1 if it does not fit.
     """
     from foretell.oracle.fit import fit
@@ -76,35 +82,33 @@ def _page(found: Fit, run: Training | None, price: float) -> str:
 def _answer(found: Fit) -> str:
     name = shortened(found.model, 30)
     if found.fits:
-        plural = "sample" if found.micro_batch == 1 else "samples"
-        end = f"{found.plan}, {found.micro_batch:,} {plural} at a time"
+        end = f"{found.plan}, micro-batch size {found.micro_batch:,}"
         return folded(f"{name} fits {found.cluster}: {end}")
     too_much = show_bytes(-found.free_bytes)
     if len(found.tried) > 1:
-        return folded(f"{name} does not fit {found.cluster}: {too_much} too much with the plan that takes least")
-    return folded(f"{name} does not fit {found.cluster} with this plan: {too_much} too much")
+        return folded(f"{name} does not fit {found.cluster}: {too_much} over with the plan that needs least")
+    return folded(f"{name} does not fit {found.cluster} with this plan: {too_much} over")
 
 
 def _facts(found: Fit, run: Training | None, price: float) -> str:
     answer = found.prediction
-    rate = f"{show_rate(answer.samples_per_second)} samples/s"
-    if answer.tokens_per_second:
-        rate += f", {show_count(answer.tokens_per_second)} tokens/s"
-    usable = show_bytes(found.free_bytes + answer.memory_bytes)
+    usable = found.free_bytes + answer.memory_bytes
     lines = [("plan", f"{found.plan}, trainer {found.trainer}")]
     if found.fits:
         lines += [
-            ("step", f"{show_seconds(answer.step_seconds)}, batch {answer.batch:,}"),
-            ("rate", f"{rate}, {answer.utilisation:.1%} of the peak"),
-            ("memory", f"{show_bytes(answer.memory_bytes)} of {usable} that it may use"),
-            ("", f"at {answer.memory.peak_moment}"),
-            ("at a time", f"{found.micro_batch:,} a rank: {LIMITS[found.limit]}{_one_more(found)}"),
+            ("batch", batch_text(answer)),
+            ("", f"{LIMITS[found.limit]}{_one_more(found)}"),
+            ("step", interval_text(answer)),
+            ("rate", rate_text(answer)),
+            ("", flops_text(answer)),
+            ("memory", f"{show_of(answer.memory_bytes, usable)} usable"),
+            ("", f"peak during {answer.memory.peak_moment}"),
         ]
     else:
         lines += [
-            ("memory", f"{show_bytes(answer.memory_bytes)}, and it may use {usable}"),
-            ("when", answer.memory.peak_moment),
-            ("at a time", f"{found.micro_batch:,} a rank"),
+            ("batch", batch_text(answer)),
+            ("memory", f"{show_of(answer.memory_bytes, usable)} usable"),
+            ("", f"peak during {answer.memory.peak_moment}"),
         ]
     lines += run_lines(run, price) if run else []
     lines += accuracy_line(answer)
@@ -112,23 +116,26 @@ def _facts(found: Fit, run: Training | None, price: float) -> str:
 
 
 def _one_more(found: Fit) -> str:
-    return f" (one more takes {show_bytes(found.sample_bytes)})" if found.sample_bytes > 0 else ""
+    return (
+        f" (one more {found.prediction.sample} needs {show_bytes(found.sample_bytes)})"
+        if found.sample_bytes > 0
+        else ""
+    )
 
 
 def _memory(found: Fit) -> str:
-    """What the memory is taken by at the fullest moment, and what is left."""
+    """The peak memory, worst rank at its peak, and what is left."""
     usable = found.free_bytes + found.prediction.memory_bytes
-    kinds = largest_first(found.prediction.memory.by_kind, 1.0)
-    rest = ("left" if found.free_bytes >= 0 else "too much", abs(found.free_bytes))
-    title = "memory is taken by" if found.fits else "alive then"
-    return parts_table(title, [*kinds, rest], usable, show_bytes, "of what it may use")
+    kinds = largest_first(shown_memory(found.prediction), 1.0)
+    rest = ("free" if found.free_bytes >= 0 else "over", abs(found.free_bytes))
+    return parts_table("peak memory, worst rank", [*kinds, rest], usable, show_bytes, "of usable")
 
 
 def _changes(found: Fit) -> str:
-    header = ["what would fit", "memory", "samples/s", "at a time"]
+    header = ["what would fit", "memory", "samples/s", "micro-batch"]
     rows: list[list[str]] = []
     for change in found.changes:
-        room = f"{show_bytes(change.memory_bytes)} of {show_bytes(change.usable)}"
+        room = show_of(change.memory_bytes, change.usable)
         rows.append([change.what, room, show_rate(change.samples_per_second), f"{change.micro_batch:,}"])
     first = found.changes[0]
     return f"{table(header, rows)}\n{folded(f'try {_command(found, first)}', 4)}"
@@ -145,9 +152,9 @@ def _tried(found: Fit) -> str:
     rows: list[list[str]] = []
     for rung in found.tried:
         if not rung.why:
-            rate = show_rate(rung.samples_per_second) if rung.fits else "too much"
+            rate = show_rate(rung.samples_per_second) if rung.fits else "does not fit"
             rows.append([rung.plan, f"{rung.micro_batch:,}", show_bytes(rung.memory_bytes), rate])
-    text = table(["tried", "at a time", "memory", "samples/s"], rows)
+    text = table(["tried", "micro-batch", "memory", "samples/s"], rows)
     refused = [rung for rung in found.tried if rung.why]
     if not refused:
         return text

@@ -10,7 +10,7 @@ import click
 from foretell.cli.table import table
 from foretell.cli.training_options import span
 from foretell.errors import BadInput
-from foretell.units import show_span
+from foretell.units import show_percent, show_span
 
 if TYPE_CHECKING:
     from foretell.oracle.goodput import Goodput
@@ -27,7 +27,7 @@ EXAMPLE = "foretell goodput --mtbf 3h --checkpoint 40s --restart 5min"
 @click.option("--every", metavar="TIME", help="Of steps between two checkpoints: 30min (the best).")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def command(record: str | None, as_json: bool, **options: str | None) -> None:
-    """The share of a run that counts, by the formulas of Young and Daly.
+    """The share of wall-clock time that goes into steps that count (Young, Daly).
 
     With the RECORD of a run that had checkpoints (`foretell run --checkpoint
     FOLDER --fail-every 30s`): what was measured beside it, with the times of
@@ -42,13 +42,15 @@ def command(record: str | None, as_json: bool, **options: str | None) -> None:
     if measured is not None:
         times = {name: times[name] or own for name, own in _of_run(measured).items()}
     if measured is not None and not measured.checkpoints and not times["checkpoint"]:
-        what = "the run wrote no checkpoint, and nothing says how long one takes"
+        what = "the run wrote no checkpoint, so how long one takes is not known"
         raise BadInput(what, where="--checkpoint", fix="--checkpoint 40s, or a run with a smaller --checkpoint-every")
     if measured is not None and not times["mtbf"]:
-        raise BadInput("the run had no failure, and nothing says how often one comes", where="--mtbf", fix="--mtbf 3h")
+        raise BadInput(
+            "the run had no failure, so the mean time between failures is not known", where="--mtbf", fix="--mtbf 3h"
+        )
     for name in ("mtbf", "checkpoint"):
         if not times[name]:
-            raise BadInput(f"nothing says the {name}", where=f"--{name}", fix=EXAMPLE)
+            raise BadInput(f"--{name} is missing", where=f"--{name}", fix=EXAMPLE)
     given = (times["mtbf"], times["checkpoint"], times["restart"], times["every"])
     found = goodput(*given, in_restarts=measured is None)
     if as_json:
@@ -85,18 +87,19 @@ def _mtbf(measured: RestartLog) -> float:
 
 
 def _page(found: Goodput, measured: RestartLog | None) -> str:
+    best = show_percent(found.best_goodput)
     lines = [
-        ("goodput", f"{found.goodput:.1%} of the time is spent on steps that count"),
+        ("goodput", f"{show_percent(found.goodput)} of the wall-clock time goes into steps that count"),
         ("failures", f"one every {show_span(found.mtbf)}, {_over(found.restart_seconds)}"),
         ("checkpoints", f"{_time(found.checkpoint_seconds)} each, every {_time(found.interval)} of steps"),
-        ("best", f"every {_time(found.best_interval)}: {found.best_goodput:.1%}; Young: {_time(found.young_interval)}"),
+        ("best", f"every {_time(found.best_interval)}: {best} (Young: {_time(found.young_interval)})"),
     ]
     head = "\n".join(f"{name:<14}{text}" for name, text in lines)
     return f"{head}\n\n{_table(found, measured)}" if measured else head
 
 
 def _over(restart: float) -> str:
-    return f"{_time(restart)} to get over one" if restart else "0 s to get over one (no --restart is given)"
+    return f"{_time(restart)} to restart" if restart else "0 s to restart (no --restart is given)"
 
 
 def _table(found: Goodput, measured: RestartLog) -> str:
@@ -104,7 +107,7 @@ def _table(found: Goodput, measured: RestartLog) -> str:
     wall = measured.productive_seconds / found.goodput
     failures = wall / (found.mtbf + found.restart_seconds)  # none comes while the run gets over the last one
     rows = [
-        ["goodput", f"{found.goodput:.1%}", f"{measured.goodput:.1%}"],
+        ["goodput", show_percent(found.goodput), show_percent(measured.goodput)],
         ["run", _time(wall), _time(measured.seconds)],
         ["failures", f"{failures:.1f}", f"{measured.failures}"],
     ]

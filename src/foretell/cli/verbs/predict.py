@@ -13,11 +13,12 @@ from foretell.cli.disturbance_options import disturbed
 from foretell.cli.main import NOTHING_FITS
 from foretell.cli.notes import tell_notes
 from foretell.cli.parts import largest_first, parts_table
+from foretell.cli.rates import gpus, part_name, shown_breakdown, shown_memory, step_lines
 from foretell.cli.request_options import MEASURED, ONE_PLAN, asks, under_plan
 from foretell.cli.table import WIDTH, fit, folded, table
 from foretell.cli.training_options import HOUR, run_lines, trained
 from foretell.errors import BadInput
-from foretell.units import show_bytes, show_count, show_flops, show_rate, show_seconds
+from foretell.units import show_bytes, show_of, show_percent, show_rate, show_seconds
 
 if TYPE_CHECKING:
     from foretell.hardware.disturbance import Disturbance
@@ -42,7 +43,7 @@ SMALLEST = 1e-6
 @asks(*ONE_PLAN, *MEASURED)
 @trained("price", "input_rate")
 @disturbed
-@click.option("--memory", is_flag=True, help="The largest tensors that are alive at the fullest moment.")
+@click.option("--memory", is_flag=True, help="The largest tensors at the memory peak.")
 @click.option("--trace", type=click.Path(dir_okay=False), metavar="FILE", help="Write a timeline for Perfetto.")
 @click.option("--html", metavar="FILE", help="Write a report to look at: one file, with charts.")
 @click.option("--keep", metavar="FILE", help="Keep question and answer, for `foretell check`.")
@@ -119,9 +120,9 @@ class PredictFiles(NamedTuple):
 def _only_answered(files: PredictFiles) -> None:
     """Files are about a calm machine."""
     calm = {
-        "--keep": (files.keep, "what is kept is checked on a calm machine"),
-        "--trace": (files.trace, "the timeline is that of a calm machine"),
-        "--html": (files.html, "the charts are those of a calm machine"),
+        "--keep": (files.keep, "a kept prediction is of an undisturbed machine"),
+        "--trace": (files.trace, "the timeline is of an undisturbed machine"),
+        "--html": (files.html, "the charts are of an undisturbed machine"),
     }
     for option, (file, what) in calm.items():
         if file is not None:
@@ -199,9 +200,15 @@ def _json(
     held: tuple[AliveTensors, ...],
     changes: tuple[PlanChange, ...],
 ) -> bytes:
+    from foretell.oracle.rates import step_rates
+
     seconds = found.training.seconds if found.training else 0.0
     cost = _cost(found, seconds or found.step_seconds, run.conditions.price)
-    answer = {**msgspec.to_builtins(found), "notes": [*asked.notes, *found.notes]}
+    answer = {
+        **msgspec.to_builtins(found),
+        **msgspec.to_builtins(step_rates(found)),
+        "notes": [*asked.notes, *found.notes],
+    }
     answer |= {"training_seconds": seconds, "cost": cost, "alive": held, "changes": changes}
     return msgspec.json.encode(answer)
 
@@ -213,31 +220,18 @@ def _cost(found: Prediction, seconds: float, price: float) -> float:
 def _page(
     found: Prediction, ranks: int, run: TrainingRun, held: tuple[AliveTensors, ...], changes: tuple[PlanChange, ...]
 ) -> str:
-    step, low, high = map(show_seconds, (found.step_seconds, *found.interval))
-    rate = f"{show_rate(found.samples_per_second)} samples/s"
-    if found.tokens_per_second:
-        rate += f", {show_count(found.tokens_per_second)} tokens/s"
-    verdict = "fits" if found.fits else f"{show_bytes(found.memory_bytes - found.usable)} TOO MUCH"
-    room = f"{show_bytes(found.memory_bytes)} of {show_bytes(found.usable)} that it may use"
     lines = [
         ("model", fit(found.model, WIDTH - 18)),
         ("plan", found.plan),
         ("on", f"{_place(found, ranks)}, trainer {found.trainer}"),
-        (
-            "step",
-            f"{step} ({low} to {high}), batch {found.batch:,}",
-        ),
-        ("rate", rate),
-        ("utilisation", f"{found.utilisation:.1%} of the peak, {show_flops(found.model_flops)} a step"),
-        ("memory", f"{room}: {verdict}"),
-        ("", f"at {found.memory.peak_moment}"),
+        *step_lines(found),
     ]
     price = run.conditions.price
     if found.training:
         lines += run_lines(found.training, price)
     elif price:
         cost = _cost(found, 1000 * found.step_seconds, price)
-        lines.append(("cost", f"{cost:,.2f} a thousand steps, at {price:g} a device an hour"))
+        lines.append(("cost", f"{cost:,.2f} for 1,000 steps, at {price:g} per GPU-hour"))
     head = "\n".join(folded(f"{name:<14}{text}", 14) for name, text in lines)
     findings = getattr(found, "findings", ())
     parts = [head, *([_findings_table(findings)] if findings else []), _time(found), _memory(found)]
@@ -247,10 +241,10 @@ def _page(
 
 
 def _place(found: Prediction, ranks: int) -> str:
-    """Where it runs; ranks of the cluster that the plan leaves idle are told."""
+    """Where it runs, and how many GPUs of the cluster the plan leaves idle."""
     if found.ranks == ranks:
-        return f"{found.ranks:,} {'rank' if ranks == 1 else 'ranks'} of {found.cluster}"
-    return f"{found.ranks:,} of the {ranks:,} ranks of {found.cluster}, {ranks - found.ranks:,} idle"
+        return f"{gpus(found.ranks, found.device)} of {found.cluster}"
+    return f"{found.ranks:,} of the {gpus(ranks, found.device)} of {found.cluster}, {ranks - found.ranks:,} idle"
 
 
 def _tensors(held: tuple[AliveTensors, ...]) -> str:
@@ -259,7 +253,7 @@ def _tensors(held: tuple[AliveTensors, ...]) -> str:
     for one in held:
         each = f"{one.count:,} x {show_bytes(one.bytes / one.count)}" if one.count > 1 and one.kind != "others" else ""
         rows.append([fit(one.name, WIDTH - 30), each, show_bytes(one.bytes)])
-    return table(["alive then", "", "bytes"], rows)
+    return table(["largest tensors at the peak", "", "bytes"], rows)
 
 
 def _what_fits(found: Prediction, changes: tuple[PlanChange, ...]) -> list[str]:
@@ -268,8 +262,7 @@ def _what_fits(found: Prediction, changes: tuple[PlanChange, ...]) -> list[str]:
     if not changes:
         return ["Nothing that was tried would fit: no policy, axis, device or number of ranks."]
     rows = [
-        [one.what, f"{show_bytes(one.memory_bytes)} of {show_bytes(one.usable)}", show_rate(one.samples_per_second)]
-        for one in changes[:SHOWN]
+        [one.what, show_of(one.memory_bytes, one.usable), show_rate(one.samples_per_second)] for one in changes[:SHOWN]
     ]
     first = changes[0]
     place = f" --on {first.cluster}" if first.cluster != found.cluster else ""
@@ -285,13 +278,13 @@ def _what_fits(found: Prediction, changes: tuple[PlanChange, ...]) -> list[str]:
 
 
 def _time(found: Prediction) -> str:
-    told = largest_first(found.breakdown, SMALLEST * found.step_seconds)
-    return parts_table("a step is spent on", told, found.step_seconds, show_seconds)
+    parts = largest_first(shown_breakdown(found), SMALLEST * found.step_seconds)
+    return parts_table("step time", parts, found.step_seconds, show_seconds)
 
 
 def _memory(found: Prediction) -> str:
-    told = largest_first(found.memory.by_kind, 1.0)
-    return parts_table("memory is taken by", told, found.memory_bytes, show_bytes)
+    parts = largest_first(shown_memory(found), 1.0)
+    return parts_table("peak memory, worst rank", parts, found.memory_bytes, show_bytes)
 
 
 def _why(found: Prediction) -> list[str]:
@@ -308,17 +301,29 @@ def _why(found: Prediction) -> list[str]:
 
 def _known(found: Prediction) -> str:
     """How each part was obtained."""
-    width = 2 + max(len("accuracy"), *map(len, found.provenance))
-    lines = [folded(f"{part:<{width}}{text}", width) for part, text in found.provenance.items()]
+    parts = {_known_name(part): text for part, text in found.provenance.items()}
+    width = 2 + max(len("accuracy"), *map(len, parts))
+    lines = [folded(f"{part:<{width}}{text}", width) for part, text in parts.items()]
     lines += [folded(f"{'narrower':<{width}}{way}", width) for way in found.narrower[:1]]
     lines += [folded(f"{name:<{width}}{text}", width) for name, text in accuracy_line(found)]
     return "\n".join(["how it is known", *lines])
 
 
+def _known_name(part: str) -> str:
+    """What something is known of; of an axis the communication along it, exposed or not."""
+    return part_name(part).removeprefix("exposed ").replace(" communication", " links") if "." in part else part
+
+
 def _findings_table(found: tuple[AnchorFinding, ...]) -> str:
     """What was predicted and what was measured, part by part."""
     rows = [
-        [one.part, _amount(one, one.predicted), _amount(one, one.measured), f"{one.ratio - 1:+.1%}"] for one in found
+        [
+            part_name(one.part),
+            _amount(one, one.predicted),
+            _amount(one, one.measured),
+            show_percent(one.ratio - 1, sign=True),
+        ]
+        for one in found
     ]
     return table(["what was measured", "predicted", "measured", "measured over predicted"], rows)
 

@@ -64,7 +64,7 @@ def _page(request: Request, gpus: str | None) -> Page:
         answer = answered(questions(request)[0])
         if answer.found.best is None:
             what = f"no plan fits {request.model} on {request.place.text}"
-            raise BadInput(what, where="--on", fix="foretell plan says what would")
+            raise BadInput(what, where="--on", fix="foretell plan lists plans that do")
         return plan_page(answer, more)
     from foretell.oracle.predicted import predicted
 

@@ -237,7 +237,7 @@ def _with_plan(request: Request, ranks: int | None, method: str = "") -> Request
 
     if request.plan is None:
         if ranks is None and method:
-            what = f"--method {method} says how ranks learn, and nothing how many there are"
+            what = f"--method {method} needs a number of ranks"
             raise BadInput(what, where="--ranks", fix=f"--method {method} --ranks 2")
         if ranks is None:
             raise BadInput("no plan is given", where="--plan", fix=EXAMPLE)

@@ -30,7 +30,7 @@ def command(request: Request, gpus: str | None, html: str | None, as_json: bool)
 
     A line for each way to store along data ranks, each other strategy, and data ranks
     with each of these. With --batch the batch stays the same (strong scaling), with
-    --batch-per-rank it grows with the ranks that split it (weak scaling).
+    --batch-per-rank it grows with the data-parallel ranks (weak scaling).
     """
     from foretell.cli.plan_questions import counts
     from foretell.cli.progress import Progress

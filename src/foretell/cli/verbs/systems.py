@@ -92,7 +92,7 @@ def _one_question(asked: Sequence[str], doings: dict[str, Any], wanted: dict[str
         other = (given or filters)[0]
         raise BadInput(f"{asked[0]} and {other} are different questions", where=asked[0], fix="one of them")
     if given and doings["--on"] is None and doings["--model"] is None:
-        what = f"{given[0]} says how systems would train, and nothing where"
+        what = f"{given[0]} needs a model or a cluster"
         raise BadInput(what, where=given[0], fix=f"--model resnet50 --on 16xv100-16 {given[0]} ...")
 
 

@@ -162,7 +162,7 @@ def _example(module: torch.nn.Module, home: ModuleType, batch: int | None, seq: 
     if known is not None:
         return known
     arguments = ", ".join(inspect.signature(module.forward).parameters)
-    what = f"nothing says what {type(module).__name__}.forward({arguments}) is called with"
+    what = f"no example inputs of {type(module).__name__}.forward({arguments})"
     raise BadInput(what, where=spec, fix=RETURNS)
 
 

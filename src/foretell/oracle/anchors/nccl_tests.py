@@ -37,7 +37,7 @@ def read(text: str, path: Path) -> Anchor | None:
         return None
     if len(ranks) < 2:
         fix = "its output with the lines '#  Rank  0 ... on HOST device'"
-        raise BadInput("nothing says among how many ranks this was timed", where=str(path), fix=fix)
+        raise BadInput("the number of ranks is not in the file", where=str(path), fix=fix)
     kind = _kind(text, path, rows[-1][2], len(ranks))
     nodes = len({host for _, host in ranks})
     return Anchor(form="nccl-tests", sweeps=tuple(_sweeps(kind, len(ranks), nodes, rows)))
@@ -59,4 +59,4 @@ def _kind(text: str, path: Path, row: re.Match[str], ranks: int) -> str:
     if float(row["algorithm"]) and abs(float(row["bus"]) / float(row["algorithm"]) / twice - 1) < 0.05:
         return "all-reduce"
     fix = f"the name of the test in the file's name: {', '.join(NAMES)}"
-    raise BadInput("nothing says which collective this is", where=str(path), fix=fix)
+    raise BadInput("the collective is not named in the file", where=str(path), fix=fix)

@@ -15,7 +15,7 @@ class Microbatches(Policy, frozen=True, kw_only=True, tag="microbatches"):
     bare: ClassVar[bool] = True
     place: ClassVar[int] = 10
     inside: ClassVar[tuple[str, ...]] = ("pp",)
-    summary: ClassVar[str] = "so many micro-batches a step; gradients add up over them"
+    summary: ClassVar[str] = "micro-batches of a step, over which gradients are accumulated"
     references: ClassVar[tuple[str, ...]] = ("Huang et al. 2019 (GPipe), arXiv 1811.06965",)
     syntax: ClassVar[tuple[Option, ...]] = (Number("m", "count"),)
     example: ClassVar[str] = "+m16"

@@ -36,7 +36,7 @@ def draw(by_kind: Mapping[str, float], usable: float, capacity: float, moment: s
             tip=f"{name}: {show_bytes(size)}, {size / whole:.1%}",
         )
         before = after
-    room = f"{show_bytes(whole)} of {show_bytes(usable)} that a run may use"
+    room = f"{show_bytes(whole)} of {show_bytes(usable)} usable"
     y = plot.top(len(kinds))
     plot.label(y + 14, "all", "name strong")
     plot.draw(plot.bar(0, whole, y, BAR, "over" if whole > usable else "sum"), tip=room)

@@ -131,7 +131,7 @@ def rows(first: Prediction, second: Prediction) -> tuple[tuple[str, ...], ...]:
         _row("a step", show_seconds, first.step_seconds, second.step_seconds),
         _row("samples a second", show_rate, first.samples_per_second, second.samples_per_second),
         _row("memory of a rank", show_bytes, first.memory_bytes, second.memory_bytes),
-        _row("of the peak", lambda share: f"{share:.1%}", first.utilisation, second.utilisation),
+        _row("MFU", lambda share: f"{share:.1%}", first.utilisation, second.utilisation),
         *_parts(show_seconds, first.breakdown, second.breakdown),
         *_parts(show_bytes, first.memory.by_kind, second.memory.by_kind),
     )

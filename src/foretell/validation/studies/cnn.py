@@ -282,7 +282,7 @@ def _precision(line: Line) -> str:
     if word == "amp":
         return "fp16" if _keeps_copies(line) else "amp_fp16"
     if word not in PRECISIONS:
-        raise Unmapped(f"precision {line['precision']} has no word in the plan grammar")
+        raise Unmapped(f"precision {line['precision']} cannot be written in the plan grammar")
     return PRECISIONS[word]
 
 

@@ -56,7 +56,7 @@ def _row(name: str, line: Line) -> MeasuredRun:
         raise Unmapped("recompute is not stated")
     again = line["recompute"].lower()
     if again not in RECOMPUTE and not re.fullmatch(r"every\d+", again):
-        raise Unmapped(f"recompute {line['recompute']} has no word in the plan grammar")
+        raise Unmapped(f"recompute {line['recompute']} cannot be written in the plan grammar")
     recompute = RECOMPUTE.get(again, f"+recompute:{again}")
     compiled = line.get("compile", "").lower() in ("true", "1", "yes")
     layout = "channels last" if line.get("channels_last", "").lower() in ("true", "1", "yes") else ""

@@ -285,9 +285,9 @@ def _recompute(line: Line, runs: Trainer) -> str:
     if word == "selective":
         if "megatron" in runs.name or runs.name == "nemo":
             if "recompute mla" in line.get("comment", ""):
-                raise Unmapped("recompute of chosen modules has no word in the plan grammar")
+                raise Unmapped("recompute of chosen modules cannot be written in the plan grammar")
             return "+recompute:attention"  # Megatron's own meaning of the word
-        raise Unmapped(f"selective recompute of {runs.name} has no word in the plan grammar")
+        raise Unmapped(f"selective recompute of {runs.name} cannot be written in the plan grammar")
     known = {"none": "", "full": "+recompute:block"}  # `full` keeps the input of each layer
     if word not in known:
         raise Unmapped(f"act_ckpt {word} is not known")

@@ -1,0 +1,154 @@
+"""The lines of a step as runs are reported: micro-batches, tokens/s/GPU, TFLOP/s/GPU, MFU, memory of what is usable.
+
+`step_lines` is what `predict`, `fit`, `why`, `whatif` and `plan` have in common; the single lines are there for pages
+that need one of them. What the parts of a step and of the memory are called on the screen is here too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from foretell.hardware.cluster import PROCESSORS
+from foretell.oracle.rates import IMBALANCE, split_breakdown, step_rates
+from foretell.units import show_bytes, show_count, show_of, show_percent, show_rate, show_seconds
+
+if TYPE_CHECKING:
+    from foretell.oracle.predict import Prediction
+
+Lines = list[tuple[str, str]]
+
+DIFFERS: Final = 5e-4
+"""Share from which on HFU is another number than MFU."""
+
+
+def gpus(count: int, device: str) -> str:
+    """Ranks by what they are: 8 GPUs, and on processors 8 ranks."""
+    word = unit(device) if count == 1 else f"{unit(device)}s"
+    return f"{count:,} {word}"
+
+
+def unit(device: str) -> str:
+    return "rank" if device in PROCESSORS else "GPU"
+
+
+def step_lines(found: Prediction) -> Lines:
+    """Batch, step, rate, utilisation and memory of a prediction."""
+    return [
+        ("batch", batch_text(found)),
+        ("step", interval_text(found)),
+        ("rate", rate_text(found)),
+        ("", flops_text(found)),
+        ("memory", memory_text(found)),
+        ("", f"peak during {found.memory.peak_moment}"),
+    ]
+
+
+def batch_text(found: Prediction) -> str:
+    """64 sequences a step: micro-batch size 1, 8 accumulation steps."""
+    what = found.sample if found.batch == 1 else f"{found.sample}s"
+    return f"{found.batch:,} {what} a step: {micro_batch_text(found)}"
+
+
+def micro_batch_text(found: Prediction) -> str:
+    """micro-batch size 1, 8 accumulation steps; through a pipeline they are micro-batches."""
+    count = step_rates(found).accumulation
+    if len(found.memory.by_stage) > 1:
+        return f"micro-batch size {found.micro_batch:,}, {count:,} micro-batch{'' if count == 1 else 'es'}"
+    steps = "no gradient accumulation" if count == 1 else f"{count:,} accumulation steps"
+    return f"micro-batch size {found.micro_batch:,}, {steps}"
+
+
+def interval_text(found: Prediction) -> str:
+    """1.37 s (90 % interval: 1.14 s to 1.65 s)."""
+    step, low, high = map(show_seconds, (found.step_seconds, *found.interval))
+    return f"{step} (90 % interval: {low} to {high})"
+
+
+def rate_text(found: Prediction) -> str:
+    """382 k tokens/s, 5,963 tokens/s/GPU; of images and other samples their own rate."""
+    rates, each = step_rates(found), unit(found.device)
+    if found.sample == "sequence":
+        whole, of_one, what = found.tokens_per_second, rates.tokens_per_second_per_gpu, "tokens"
+        return f"{show_count(whole)} {what}/s, {show_rate(of_one)} {what}/s/{each}"
+    whole, of_one, what = found.samples_per_second, rates.samples_per_second_per_gpu, f"{found.sample}s"
+    return f"{show_rate(whole)} {what}/s, {show_rate(of_one)} {what}/s/{each}"
+
+
+def step_unit(found: Prediction) -> str:
+    """What the speed of a step is counted in: tokens/s, images/s, samples/s."""
+    return "tokens/s" if found.sample == "sequence" else f"{found.sample}s/s"
+
+
+def flops_text(found: Prediction) -> str:
+    """358 TFLOP/s/GPU, MFU 36.2 % of 989 TFLOP/s (bf16); HFU where recompute makes it another number."""
+    rates = step_rates(found)
+    hardware = f", HFU {show_percent(rates.hfu)}" if rates.hfu - rates.mfu > DIFFERS else ""
+    achieved = show_count(found.model_flops / found.step_seconds / found.ranks)
+    peak = f"{show_count(found.peak_flops)}FLOP/s ({found.precision})"
+    return f"{achieved}FLOP/s/{unit(found.device)}, MFU {show_percent(rates.mfu)}{hardware} of {peak}"
+
+
+def memory_text(found: Prediction) -> str:
+    """15.9 of 76.8 GiB usable: fits."""
+    room = f"{show_of(found.memory_bytes, found.usable)} usable"
+    over = show_bytes(found.memory_bytes - found.usable)
+    return f"{room}: fits" if found.fits else f"{room}: DOES NOT FIT, {over} over"
+
+
+# parts of a step and of memory
+
+PARTS: Final[Mapping[str, str]] = {
+    "input": "waiting for data",
+    "optimizer": "optimizer step",
+    "host": "waiting for the host",
+    "other": "host copies, other",
+    IMBALANCE: "stage imbalance",
+}
+
+COMMUNICATION: Final[Mapping[str, str]] = {
+    "shard": "DP shard",
+    "ps": "parameter server",
+    "local": "local SGD",
+}
+"""Axes that are not said by their letters."""
+
+MEMORY: Final[Mapping[str, str]] = {
+    "states": "optimizer states",
+    "working": "temporary buffers",
+    "workspace": "library workspaces",
+    "allocator": "allocator overhead",
+    "context": "device context",
+    "resting": "weights, gradients and states",
+    "held by streams": "held by communication streams",
+    "update's copies": "copies in the optimizer step",
+}
+
+
+def part_name(key: str) -> str:
+    """A part of a step as people say it: `exposed.tp` is exposed TP communication."""
+    first, _, axes = key.partition(".")
+    if first != "exposed" or not axes:
+        return PARTS.get(key, key)
+    return f"exposed {'+'.join(map(_axis, axes.split('+')))} communication"
+
+
+def _axis(name: str) -> str:
+    word, _, more = name.partition(".")
+    said = COMMUNICATION.get(word, word.upper() if len(word) == 2 else word)
+    return f"{said} ({more})" if more else said
+
+
+def memory_name(kind: str) -> str:
+    """A kind of memory as people say it."""
+    return MEMORY.get(kind, kind)
+
+
+def shown_breakdown(found: Prediction) -> dict[str, float]:
+    """The parts of a step by the names they are shown with; the bubble apart from the stage imbalance."""
+    return {part_name(key): seconds for key, seconds in split_breakdown(found).items()}
+
+
+def shown_memory(found: Prediction) -> dict[str, float]:
+    """The bytes of the fullest rank by the names they are shown with."""
+    return {memory_name(kind): size for kind, size in found.memory.by_kind.items()}
