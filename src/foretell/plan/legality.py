@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from itertools import groupby
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -25,6 +24,7 @@ from foretell.plan.strategies.data import Data
 from foretell.plan.strategies.pipeline import Pipeline
 from foretell.plan.strategies.tensor import Tensor
 from foretell.plan.strategy import Strategy
+from foretell.plan.syntax import spelled_list
 from foretell.plan.trainer import Trainer, allows
 
 
@@ -224,7 +224,7 @@ def _stages(trainer: Trainer, plan: Plan, around: Surroundings) -> Iterator[Refu
         mends = (*_uneven(trainer, plan, pipeline, layers), *_shorter(plan, pipeline, lambda n: layers % n == 0))
         yield Refusal("layers divide", f"{layers} layers are not a multiple of {stages} stages", mends=mends)
     elif not trainer.legal.empty_stages and (empty := _empty(trainer, stages, around)):
-        counts = _grouped(layers_per_stage(trainer.pipeline.split, layers, stages, around.costs))
+        counts = spelled_list(layers_per_stage(trainer.pipeline.split, layers, stages, around.costs))
         why = f"{layers} layers on {stages} stages are {counts}; {empty} would have nothing"
         mends = _shorter(plan, pipeline, lambda count: not _empty(trainer, count, around))
         yield Refusal("no empty stage", why, mends=mends)
@@ -240,11 +240,6 @@ def _uneven(trainer: Trainer, plan: Plan, pipeline: Pipeline, layers: int) -> It
         if 1 < ends <= 2 * (middle + 1):
             split = (ends - ends // 2, *[middle] * (stages - 2), ends // 2)  # the last one has the head, too
             yield from replaced(plan, pipeline, with_fields(pipeline, split=split))
-
-
-def _grouped(counts: tuple[int, ...]) -> str:
-    """Layers per stage, equal ones together: 2 x 5, 3 x 4."""
-    return ", ".join(f"{len(list(same))} x {count}" for count, same in groupby(counts))
 
 
 def _empty(trainer: Trainer, stages: int, around: Surroundings) -> int:

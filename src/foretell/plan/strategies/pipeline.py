@@ -15,7 +15,7 @@ from foretell.plan.repair import changed, divisors, fewer, removed, replaced, wi
 from foretell.plan.schedule import Schedule, find, schedules
 from foretell.plan.stages import layers_per_stage
 from foretell.plan.strategy import MeshAxis, Strategy
-from foretell.plan.syntax import Number, Numbers, Option, WordChoice
+from foretell.plan.syntax import Number, Numbers, Option, WordChoice, spelled_list
 
 SCHEDULES = tuple(schedules())
 
@@ -90,7 +90,7 @@ class Pipeline(Strategy, frozen=True, kw_only=True, tag="pipeline"):
             yield Refusal(refusal.rule, refusal.why, mends=tuple(self._scheduled(setting, schedule)))
         count, parts = facts(setting.graph).layers, schedule.parts(self.ranks, chunks)
         if self.split and (len(self.split) != parts or sum(self.split) != count):
-            said = f"split={'/'.join(map(str, self.split))} is {sum(self.split)} layers on {len(self.split)} stages"
+            said = f"split={spelled_list(self.split)} is {sum(self.split)} layers on {len(self.split)} stages"
             why = f"{said}; the plan has {parts} stages and {setting.graph.name} {count} layers"
             even = layers_per_stage("even", count, parts)
             others = [with_fields(self, split=split) for split in (even, ()) if 0 not in split]
