@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from itertools import groupby
 from typing import Any, Final, cast
 
 from foretell.dialects._recipe import Recipe
@@ -113,9 +114,11 @@ def _stages(at: Place) -> Formula:
 
 
 def _layout(split: tuple[int, ...]) -> str:
-    """Layers of each stage as Megatron-Core writes them: Ettt|tttt|ttL."""
-    stages = ["t" * layers for layers in split]
-    return f"E{'|'.join(stages)}L"
+    """Layers of each stage as Megatron-Core writes them, equal stages in a row as a run: Et|(tt|)*62,tL."""
+    first, *inner, last = (f"t*{layers}" if layers > 3 else "t" * layers for layers in split)
+    runs = ((stage, len(list(same))) for stage, same in groupby(inner))
+    between = (f"({stage}|)*{times}," if times > 2 else f"{stage}|" * times for stage, times in runs)
+    return f"E{first}|{''.join(between)}{last}L"
 
 
 def _split(layout: Any) -> tuple[int, ...]:

@@ -18,7 +18,7 @@ from foretell.plan.policies.precision import Precision
 from foretell.plan.refusal import Refusal
 from foretell.plan.repair import changed, fewer, nearest, removed, replaced, told, with_fields
 from foretell.plan.schedule import find
-from foretell.plan.stages import Costs, empty_stages, layers_per_stage
+from foretell.plan.stages import Costs, empty_stages, layers_per_stage, long_ends, short_ends
 from foretell.plan.strategies.context import Context
 from foretell.plan.strategies.data import Data
 from foretell.plan.strategies.pipeline import Pipeline
@@ -233,12 +233,8 @@ def _stages(trainer: Trainer, plan: Plan, around: Surroundings) -> Iterator[Refu
 def _uneven(trainer: Trainer, plan: Plan, pipeline: Pipeline, layers: int) -> Iterator[Plan]:
     """The plan on as many stages, where the first and the last have fewer layers than those between, or one more."""
     stages = _stage_count(pipeline, pipeline.ranks)
-    if not trainer.legal.uneven_stages or stages < 3:
-        return
-    for middle in (-(-layers // stages), layers // stages):
-        ends = layers - middle * (stages - 2)
-        if 1 < ends <= 2 * (middle + 1):
-            split = (ends - ends // 2, *[middle] * (stages - 2), ends // 2)  # the last one has the head, too
+    if trainer.legal.uneven_stages and stages > 2:
+        for split in (*short_ends(layers, stages), *long_ends(layers, stages)):
             yield from replaced(plan, pipeline, with_fields(pipeline, split=split))
 
 
