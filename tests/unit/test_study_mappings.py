@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 import csv
 import json
+import re
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path

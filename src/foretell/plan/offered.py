@@ -36,7 +36,7 @@ class Offered(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         "never", "whole", "any"
     ]  # divided; `whole`: each on one rank, also where tensor ranks split layers
     recompute: tuple[str, ...]  # `every` for any number of blocks
-    virtual_stages: tuple[int, ...]  # stages of a rank that are said by their number alone; none: any
+    virtual_stages: tuple[str, ...]  # numbers of stages of a rank that it says without the layers of each
     splits: bool  # the layers of each stage
     parts: bool  # axes for a part of the model
 
@@ -81,7 +81,7 @@ def cannot_say_pipeline(offered: Offered, pipeline: Pipeline) -> Iterator[Refusa
 
 def says_number(offered: Offered, pipeline: Pipeline) -> bool:
     """Whether the number of stages of a rank can be said without the layers of each, whatever the model."""
-    return not pipeline.chunks or not offered.virtual_stages or pipeline.chunks in offered.virtual_stages
+    return not pipeline.chunks or _has(offered.virtual_stages, str(pipeline.chunks))
 
 
 def cannot_say_policies(offered: Offered, policies: Iterable[Policy]) -> Iterator[Refusal]:
