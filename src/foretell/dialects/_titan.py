@@ -137,37 +137,39 @@ def _schedule(document: Document) -> Figures:
     return figures
 
 
-def common(head: str) -> tuple[Correspondence, ...]:
-    """The part of the table that both share. `head` is the module that makes the logits."""
-    return (
-        Formula(
-            (
-                f"{_DEGREES}.data_parallel_replicate_degree",
-                f"{_DEGREES}.data_parallel_shard_degree",
-                f"{_DEGREES}.fsdp_reshard_after_forward",
-            ),
-            _degrees,
-            _data,
+def stages(head: str) -> Formula:
+    """The order of a pipeline and its stages. `head` is the module that makes the logits."""
+    return Formula((_ORDER, _PER_STAGE, _FQNS), lambda recipe: _stages(recipe, head), _schedule)
+
+
+COMMON: Final[tuple[Correspondence, ...]] = (
+    Formula(
+        (
+            f"{_DEGREES}.data_parallel_replicate_degree",
+            f"{_DEGREES}.data_parallel_shard_degree",
+            f"{_DEGREES}.fsdp_reshard_after_forward",
         ),
-        Same(f"{_DEGREES}.tensor_parallel_degree", "tensor", 1),
-        Same(f"{_DEGREES}.context_parallel_degree", "context", 1),
-        Same(f"{_DEGREES}.pipeline_parallel_degree", "pipeline", 1),
-        Formula((_ORDER, _PER_STAGE, _FQNS), lambda recipe: _stages(recipe, head), _schedule),
-        Same(f"{_DEGREES}.expert_parallel_degree", "experts", 1, told=False),
-        Formula(
-            (
-                "training.local_batch_size",
-                "training.global_batch_size",
-                f"{_DEGREES}.pipeline_parallel_microbatch_size",
-            ),
-            _batches,
-            _batch,
+        _degrees,
+        _data,
+    ),
+    Same(f"{_DEGREES}.tensor_parallel_degree", "tensor", 1),
+    Same(f"{_DEGREES}.context_parallel_degree", "context", 1),
+    Same(f"{_DEGREES}.pipeline_parallel_degree", "pipeline", 1),
+    Same(f"{_DEGREES}.expert_parallel_degree", "experts", 1, told=False),
+    Formula(
+        (
+            "training.local_batch_size",
+            "training.global_batch_size",
+            f"{_DEGREES}.pipeline_parallel_microbatch_size",
         ),
-        Same("training.seq_len", "sequence", 2048),
-        KeyChoice(
-            "offload",
-            {("optimizer", "weights"): {"training.enable_cpu_offload": True}},
-            default=(),
-            also=(((), {"training.enable_cpu_offload": False}),),
-        ),
-    )
+        _batches,
+        _batch,
+    ),
+    Same("training.seq_len", "sequence", 2048),
+    KeyChoice(
+        "offload",
+        {("optimizer", "weights"): {"training.enable_cpu_offload": True}},
+        default=(),
+        also=(((), {"training.enable_cpu_offload": False}),),
+    ),
+)

@@ -12,7 +12,7 @@ from foretell.dialects._dialect import Dialect
 from foretell.dialects._formats import TOML
 from foretell.dialects._recipe import Recipe
 from foretell.dialects._table import Document, KeyChoice, optimizer_words
-from foretell.dialects._titan import FLAVORS, SELECTIVE, common
+from foretell.dialects._titan import COMMON, FLAVORS, SELECTIVE, stages
 
 
 def _fixed(recipe: Recipe) -> Document:
@@ -43,7 +43,8 @@ DIALECT = Dialect(
             },
             open=True,
         ),
-        *common("output"),
+        *COMMON,
+        stages("output"),
         KeyChoice(
             "precision",
             {
