@@ -13,7 +13,7 @@ import msgspec
 
 from foretell.dialects._model import Shape
 from foretell.errors import BadInput
-from foretell.plan.plan import Plan, axis_text, part_of, policy_text
+from foretell.plan.plan import Plan, axis_text, policy_text
 from foretell.plan.policies.bucket import Bucket
 from foretell.plan.policies.execution import Execution
 from foretell.plan.policies.microbatches import Microbatches
@@ -131,7 +131,7 @@ def taken_apart(plan: Plan, *, batch: int, **about: Any) -> Recipe:
     fields: dict[str, Any] = {}
     others: list[str] = []
     for axis in plan.axes:
-        if isinstance(axis, Data | Tensor | Context | Pipeline) and not part_of(axis):
+        if isinstance(axis, Data | Tensor | Context | Pipeline):
             fields |= _axis_figures(axis)
         elif axis.world > 1:
             others.append(axis_text(axis))

@@ -190,7 +190,7 @@ def _cuts(answer: PlanningAnswer, setting: Setting) -> bool:
 
 
 def _divides(answer: PlanningAnswer, setting: Setting) -> bool:
-    return setting.trainer.offered.parts and bool(open_axes(setting.plan))
+    return bool(open_axes(setting.plan))
 
 
 CHOICES = (

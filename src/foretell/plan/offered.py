@@ -11,7 +11,7 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
-from foretell.plan.plan import Plan, axis_text, part_of, policy_text
+from foretell.plan.plan import Plan, axis_text, policy_text
 from foretell.plan.policies.recompute import NOTHING, Recompute
 from foretell.plan.policy import Policy
 from foretell.plan.refusal import Refusal
@@ -38,7 +38,6 @@ class Offered(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     recompute: tuple[str, ...]  # `every` for any number of blocks
     virtual_stages: tuple[str, ...]  # numbers of stages of a rank that it says without the layers of each
     splits: bool  # the layers of each stage
-    parts: bool  # axes for a part of the model
 
 
 def cannot_say(offered: Offered, plan: Plan) -> Iterator[Refusal]:
@@ -50,6 +49,12 @@ def cannot_say(offered: Offered, plan: Plan) -> Iterator[Refusal]:
     yield from cannot_say_policies(offered, plan.policies)
 
 
+def says_less(offered: Offered, plan: Plan, than: Plan) -> bool:
+    """Whether a plan has something that the configuration cannot say, and another one, such as a typed one, has not."""
+    known = {refusal.why for refusal in cannot_say(offered, than)}
+    return any(refusal.why not in known for refusal in cannot_say(offered, plan))
+
+
 def cannot_say_axes(offered: Offered, plan: Plan) -> Iterator[Refusal]:
     """The same of its axes, whatever a pipeline does with its ranks."""
     context, data = plan.axis(Context), plan.axis(Data)
@@ -59,7 +64,6 @@ def cannot_say_axes(offered: Offered, plan: Plan) -> Iterator[Refusal]:
         yield _unsaid(f"{axis_text(data)}: shares among groups of {data.shard} data ranks")
     if data is not None and data.experts > 1:
         yield from _experts(offered, plan, data)
-    yield from (_unsaid(f"{axis_text(axis)}: a part") for axis in plan.axes if part_of(axis) and not offered.parts)
 
 
 def _experts(offered: Offered, plan: Plan, data: Data) -> Iterator[Refusal]:
