@@ -176,7 +176,7 @@ def test_groups_of_servers_keep_their_ranks() -> None:
 def test_there_is_one_rule_for_empty_stages() -> None:
     found = refused(GPT, "pp16 +m16", 32)
     assert list(found) == ["no empty stage"]
-    assert "12 layers on 16 stages are 12 x 1, 4 x 0; 4 would have nothing" in found["no empty stage"].why
+    assert "12 layers on 16 stages are 1x12/0x4; 4 would have nothing" in found["no empty stage"].why
     assert found["no empty stage"].way_out == way("pp8:1f1b dp2 +m16")
 
 

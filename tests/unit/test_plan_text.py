@@ -58,6 +58,8 @@ PAGE = Path(__file__).parents[2] / "docs" / "7-plan.md"
         ("tp8:sp cp4", (Tensor(ranks=8, sequence=True), Context(ranks=4, exchange="ring"))),
         ("pp8:interleaved,v3", (Pipeline(ranks=8, schedule="interleaved", chunks=3),)),
         ("pp3:split=10/12/8", (Pipeline(ranks=3, schedule="1f1b", split=(10, 12, 8)),)),
+        ("pp5:split=1/2x3/1", (Pipeline(ranks=5, split=(1, 2, 2, 2, 1)),)),
+        ("pp4:split=2x2/1x2", (Pipeline(ranks=4, split=(2, 2, 1, 1)),)),
         ("spatial4[conv1..pool2]", (Spatial(ranks=4, only="conv1..pool2"),)),
         ("spatial2x2", (Spatial(ranks=4, grid_ranks=(2, 2)),)),
         ("filter4[fc*] filter2[Conv*]", (Filter(ranks=4, only="fc*"), Filter(ranks=2, only="Conv*"))),
@@ -173,6 +175,9 @@ ERRORS = [
     ("dp8:zero3,,ep4", 11, "an option of dp is missing", "dp8:zero3,ep4"),
     ("dp8:zero1,zero2", 11, "storage of dp a second time", "dp8:zero1"),
     ("pp4:split=3/x", 13, "a whole number", "pp4:split=3/2"),
+    ("pp4:split=3/2x", 15, "a whole number", "pp4:split=3/2x2"),
+    ("pp4:split=3/2x2x4", 16, "the end of the number", "pp4:split=3/2x2"),
+    ("pp4:split=1/2x1000000", 13, "at most 1,000,000 numbers", "pp4:split=1"),
     ("pp4:1f1b,m0", 11, "'m0' of pp is wrong", "pp4:1f1b,m1"),
     ("+m4 pp4:1f1b,m8", 14, "microbatches a second time", "+m4 pp4:1f1b"),
     ("dp8 tp2 dp4", 9, "dp a second time", "dp8 tp2"),
@@ -531,3 +536,21 @@ def test_the_examples_of_the_page_are_canonical_and_use_every_member() -> None:
 
 if __name__ == "__main__":
     PAGE.write_text(with_tables(PAGE.read_text()))
+
+
+@pytest.mark.parametrize(
+    ("written", "canonical"),
+    [
+        ("1/2/2/1", "1/2/2/1"),
+        ("2/2/2/1/1", "2x3/1/1"),
+        ("2x62/1x2", "2x62/1/1"),
+        ("1/2x62/1", "1/2x62/1"),
+        ("7x1/7", "7/7"),
+        ("10x3", "10x3"),
+    ],
+)
+def test_splits_have_one_text_with_runs(written: str, canonical: str) -> None:
+    """Three or more equal stages in a row are a run; older texts say each stage."""
+    plan = parse(f"pp2:1f1b,split={written}")
+    assert str(plan) == f"pp2:1f1b,split={canonical}"
+    assert parse(str(plan)) == plan

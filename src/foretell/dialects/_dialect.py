@@ -30,6 +30,7 @@ from foretell.dialects._table import (
 )
 from foretell.dialects.launchers import launch, launching
 from foretell.errors import BadInput
+from foretell.plan.syntax import spelled_list
 
 AUTO: Final = "auto"
 """What files say (DeepSpeed's, of Hugging Face's Trainer) where a script fills in the value."""
@@ -254,4 +255,7 @@ def _refused(dialect: Dialect, recipe: Recipe, again: Recipe, wrong: Sequence[st
 
 
 def _shown(value: Any) -> str:
-    return " ".join(map(str, cast("tuple[Any, ...]", value))) if isinstance(value, tuple) else str(value)
+    if not isinstance(value, tuple):
+        return str(value)
+    values = cast("tuple[Any, ...]", value)
+    return spelled_list(values) if all(isinstance(one, int) for one in values) else " ".join(map(str, values))

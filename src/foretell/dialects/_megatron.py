@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from itertools import groupby
 from typing import Any, Final, cast
 
+from foretell.dialects._formats import Code
 from foretell.dialects._recipe import Recipe
 from foretell.dialects._table import NOTES, Correspondence, Document, Figures, Formula, KeyChoice, Same
 from foretell.errors import BadInput
@@ -23,20 +25,23 @@ Place = Callable[[str], str]
 
 
 def common(at: Place, absent: Any = None) -> tuple[Correspondence, ...]:
-    """The part of the table that all three share. `absent` is how a switch that is off is written, if it is."""
+    """The part of the table that all three share. `absent` is how a switch that is off is written, if it is.
+
+    It is where a file changes a recipe: what the recipe says otherwise must not stay.
+    """
     return (
         Same(at("tensor_model_parallel_size"), "tensor", 1),
         KeyChoice("sequence_parallel", _switch(at("sequence_parallel"), absent), default=False),
-        Same(at("context_parallel_size"), "context", 1, told=False),
+        Same(at("context_parallel_size"), "context", 1, told=absent is not None),
         KeyChoice(
             "exchange",
             {"ring": {at("cp_comm_type"): "p2p"}, "alltoall": {at("cp_comm_type"): "a2a"}},
             default="ring",
             when="context",
         ),
-        Same(at("expert_model_parallel_size"), "experts", 1, told=False),
+        Same(at("expert_model_parallel_size"), "experts", 1, told=absent is not None),
         KeyChoice("expert_tensor", {1: {at("expert_tensor_parallel_size"): 1}}, default=0),
-        _stages(at),
+        _stages(at, absent),
         _storage(at, absent),
         KeyChoice(
             "order",
@@ -44,7 +49,7 @@ def common(at: Place, absent: Any = None) -> tuple[Correspondence, ...]:
             default=DISTRIBUTED,
             also=((DISTRIBUTED, {at("use_tp_pp_dp_mapping"): False}),),
         ),
-        _recompute(at),
+        _recompute(at, absent),
         KeyChoice(
             "offload", {("optimizer",): {at("optimizer_cpu_offload"): True}}, default=(),
             also=(((), {at("optimizer_cpu_offload"): False}),),
@@ -79,13 +84,19 @@ def _overlapped(recipe: Recipe, at: Place, absent: Any) -> Document:
 # --- stages -------------------------------------------------------------------------------------
 
 
-def _stages(at: Place) -> Formula:
+def _stages(at: Place, absent: Any) -> Formula:
     degree, chunks, each, layout = (
         at("pipeline_model_parallel_size"),
         at("virtual_pipeline_model_parallel_size"),
         at("num_layers_per_virtual_pipeline_stage"),
         at("pipeline_model_parallel_layout"),
     )
+    ends = tuple(
+        at(f"{word}_pipeline_{what}") for word, what in (
+            ("num_layers_in_first", "stage"), ("num_layers_in_last", "stage"),
+            ("account_for_embedding_in", "split"), ("account_for_loss_in", "split"),
+        )
+    )  # fmt: skip
 
     def write(recipe: Recipe) -> Document:
         keys: Document = {degree: recipe.pipeline}
@@ -93,7 +104,10 @@ def _stages(at: Place) -> Formula:
             keys[layout] = _layout(recipe.split)
         elif recipe.schedule == "interleaved":
             keys[chunks] = recipe.chunks
-        return keys
+        if absent is None:
+            return keys
+        # the recipe of Llama-3-405B counts embedding and loss, which a layout does not go with
+        return {**keys, chunks: recipe.chunks or Code("None"), **dict.fromkeys(ends[2:], absent)}
 
     def read(document: Document) -> Figures:
         ranks = int(document.get(degree) or 1)
@@ -109,13 +123,15 @@ def _stages(at: Place) -> Formula:
         schedule = "interleaved" if count > 1 else "1f1b"
         return {"pipeline": ranks, "schedule": schedule, "chunks": count if count > 1 else 0, "split": split}
 
-    return Formula((degree, chunks, each, layout), write, read)
+    return Formula((degree, chunks, each, layout, *ends), write, read)
 
 
 def _layout(split: tuple[int, ...]) -> str:
-    """Layers of each stage as Megatron-Core writes them: Ettt|tttt|ttL."""
-    stages = ["t" * layers for layers in split]
-    return f"E{'|'.join(stages)}L"
+    """Layers of each stage as Megatron-Core writes them, equal stages in a row as a run: Et|(tt|)*62,tL."""
+    first, *inner, last = (f"t*{layers}" if layers > 3 else "t" * layers for layers in split)
+    runs = ((stage, len(list(same))) for stage, same in groupby(inner))
+    between = (f"({stage}|)*{times}," if times > 2 else f"{stage}|" * times for stage, times in runs)
+    return f"E{first}|{''.join(between)}{last}L"
 
 
 def _split(layout: Any) -> tuple[int, ...]:
@@ -198,7 +214,7 @@ def _selected(modules: Any) -> Figures:
     return {"recompute": "attention" if "core_attn" in chosen else "none"} | ({NOTES: (note,)} if others else {})
 
 
-def _recompute(at: Place) -> Formula:
+def _recompute(at: Place, absent: Any) -> Formula:
     granularity, method, layers = at("recompute_granularity"), at("recompute_method"), at("recompute_num_layers")
     short, modules = at("recompute_activations"), at("recompute_modules")
     older = tuple(
@@ -211,7 +227,7 @@ def _recompute(at: Place) -> Formula:
             return {granularity: "selective", **({} if rule.modules == USUAL else {modules: list(rule.modules)})}
         every = {"block": "1"}.get(recipe.recompute, recipe.recompute.removeprefix("every"))
         if not every.isdecimal():
-            return {}
+            return {} if absent is None else {granularity: Code("None")}
         return {granularity: "full", method: "uniform", layers: int(every)}
 
     def read(document: Document) -> Figures:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
+import itertools
+from typing import Any, Final, cast
 
 from foretell.dialects._recipe import Recipe
 from foretell.dialects._table import Correspondence, Document, Figures, Formula, KeyChoice, Same
@@ -80,21 +81,46 @@ def _batch(document: Document) -> Figures:
     return figures | ({"batch": batch} if batch > 0 else {"microbatches": local // micro})
 
 
-def _stages(recipe: Recipe) -> Document:
-    """Looped schedules have two stages a rank unless the layers of a stage are given."""
+_FQNS = f"{_DEGREES}.module_fqns_per_model_part"
+_PER_STAGE = f"{_DEGREES}.pipeline_parallel_layers_per_stage"
+_ORDER = f"{_DEGREES}.pipeline_parallel_schedule"
+
+
+def _stages(recipe: Recipe, head: str) -> Document:
+    """Looped schedules have two stages a rank unless the layers of a stage are given, or the modules of each."""
     if recipe.pipeline == 1:
         return {}
     name = SCHEDULES.get(recipe.schedule)
-    keys: Document = {f"{_DEGREES}.pipeline_parallel_schedule": name} if name else {}
-    if recipe.chunks > STAGES_PER_RANK and recipe.shape is not None:
+    keys: Document = {_ORDER: name} if name else {}
+    if recipe.split:
+        keys[_FQNS] = _modules(recipe.split, head)
+    elif recipe.chunks > STAGES_PER_RANK and recipe.shape is not None:
         stages = recipe.pipeline * recipe.chunks
         both_ends = recipe.shape.layers + 2  # the embedding and the head count as a layer each
-        keys[f"{_DEGREES}.pipeline_parallel_layers_per_stage"] = -(-both_ends // stages)
+        keys[_PER_STAGE] = -(-both_ends // stages)
     return keys
 
 
+def _modules(split: tuple[int, ...], head: str) -> list[list[str]]:
+    """The modules of each stage: the embedding in the first, the last norm and the head in the last."""
+    ends = [0, *itertools.accumulate(split)]
+    stages = [[f"layers.{layer}" for layer in range(*pair)] for pair in itertools.pairwise(ends)]
+    stages[0].insert(0, "tok_embeddings")
+    stages[-1] += ["norm", head]
+    return stages
+
+
+def _split(stages: Any) -> tuple[int, ...]:
+    """The layers of each stage."""
+    lists = cast("list[Any]", stages) if isinstance(stages, list) else []
+    counts = tuple(sum(str(module).startswith("layers.") for module in stage) for stage in lists)
+    if 0 in counts:
+        raise BadInput(f"{_FQNS} has a stage without layers", fix="a layer in each stage")
+    return counts
+
+
 def _schedule(document: Document) -> Figures:
-    said = str(document.get(f"{_DEGREES}.pipeline_parallel_schedule", "1F1B"))
+    said = str(document.get(_ORDER, "1F1B"))
     words = {name.lower(): word for word, name in SCHEDULES.items()}
     if said.lower() not in words:
         raise BadInput(
@@ -102,10 +128,18 @@ def _schedule(document: Document) -> Figures:
         )
     word = words[said.lower()]
     figures: Figures = {"schedule": word, "chunks": STAGES_PER_RANK if word == "interleaved" else 0}
-    layers = document.get(f"{_DEGREES}.pipeline_parallel_layers_per_stage")
+    layers, split = document.get(_PER_STAGE), _split(document.get(_FQNS))
+    if split:
+        ranks = int(document.get(f"{_DEGREES}.pipeline_parallel_degree", 1))
+        return figures | {"split": split} | ({"chunks": len(split) // ranks} if word == "interleaved" else {})
     if layers and word == "interleaved":
         figures["layers_per_stage"] = int(layers)
     return figures
+
+
+def stages(head: str) -> Formula:
+    """The order of a pipeline and its stages. `head` is the module that makes the logits."""
+    return Formula((_ORDER, _PER_STAGE, _FQNS), lambda recipe: _stages(recipe, head), _schedule)
 
 
 COMMON: Final[tuple[Correspondence, ...]] = (
@@ -121,11 +155,6 @@ COMMON: Final[tuple[Correspondence, ...]] = (
     Same(f"{_DEGREES}.tensor_parallel_degree", "tensor", 1),
     Same(f"{_DEGREES}.context_parallel_degree", "context", 1),
     Same(f"{_DEGREES}.pipeline_parallel_degree", "pipeline", 1),
-    Formula(
-        (f"{_DEGREES}.pipeline_parallel_schedule", f"{_DEGREES}.pipeline_parallel_layers_per_stage"),
-        _stages,
-        _schedule,
-    ),
     Same(f"{_DEGREES}.expert_parallel_degree", "experts", 1, told=False),
     Formula(
         (

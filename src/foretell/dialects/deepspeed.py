@@ -57,6 +57,12 @@ def _recomputed(document: Document) -> Figures:
     return {"recompute": {0: "none", 1: "block"}.get(every, f"every{every}")}
 
 
+def _group(document: Document) -> Figures:
+    """MiCS: shares among groups of ranks. It is read and not written: releases after 0.19 refuse it."""
+    size = int(document.get(f"{_ZERO}.mics_shard_size", -1))
+    return {"shard": size} if size > 0 else {}
+
+
 def _fixed(recipe: Recipe) -> Document:
     return {"gradient_clipping": 1.0, "steps_per_print": 10}
 
@@ -82,6 +88,7 @@ DIALECT = Dialect(
             },
             default="replicated",
         ),
+        Formula((f"{_ZERO}.mics_shard_size",), lambda recipe: {}, _group),
         Formula(
             (
                 f"{_ZERO}.offload_optimizer.device",

@@ -11,7 +11,7 @@ from foretell.dialects._formats import Code
 from foretell.dialects._python import CALLED, calls, python
 from foretell.dialects._recipe import Recipe
 from foretell.dialects._table import Document, KeyChoice
-from foretell.dialects._titan import COMMON, FLAVORS, SELECTIVE
+from foretell.dialects._titan import COMMON, FLAVORS, SELECTIVE, stages
 
 _TYPE, _REDUCED, _CONVERTERS = "training.dtype", "training.mixed_precision_param", "model_spec.converters"
 
@@ -78,6 +78,7 @@ DIALECT = Dialect(
             "model", _MODEL, also=tuple((name, {"model_spec.0": size}) for name, size in FLAVORS.items()), open=True
         ),
         *COMMON,
+        stages("lm_head"),
         KeyChoice(
             "precision",
             {

@@ -12,7 +12,7 @@ from foretell.dialects._dialect import Dialect
 from foretell.dialects._formats import TOML
 from foretell.dialects._recipe import Recipe
 from foretell.dialects._table import Document, KeyChoice, optimizer_words
-from foretell.dialects._titan import COMMON, FLAVORS, SELECTIVE
+from foretell.dialects._titan import COMMON, FLAVORS, SELECTIVE, stages
 
 
 def _fixed(recipe: Recipe) -> Document:
@@ -44,6 +44,7 @@ DIALECT = Dialect(
             open=True,
         ),
         *COMMON,
+        stages("output"),
         KeyChoice(
             "precision",
             {

@@ -10,6 +10,7 @@ from foretell.oracle import proposals
 from foretell.oracle.batch_prober import BatchProber, ProbedPlan
 from foretell.oracle.proposals import PASSES, Proposal
 from foretell.plan.facts import facts
+from foretell.plan.offered import says_less
 from foretell.plan.plan import Plan
 
 
@@ -73,7 +74,7 @@ def _proved(asked: BatchProber, worst: ProbedPlan, proposed: Iterable[Proposal])
     for one in proposed:
         if one.group in done:
             continue
-        found = _fastest(asked, one)
+        found = _fastest(asked, one, worst.asked)
         if found is not None:
             done.add(one.group)
             answer = found.prediction
@@ -90,10 +91,13 @@ def _proved(asked: BatchProber, worst: ProbedPlan, proposed: Iterable[Proposal])
             )
 
 
-def _fastest(asked: BatchProber, one: Proposal) -> ProbedPlan | None:
-    """A proposal that fits; where the batch is given, in as many micro-batches as make it fastest."""
+def _fastest(asked: BatchProber, one: Proposal, asked_for: Plan) -> ProbedPlan | None:
+    """A proposal that fits, and that the trainer's configuration can say where it can say the plan that does not.
+
+    Where the batch is given, in as many micro-batches as make it fastest.
+    """
     plan = one.plan()
-    if plan is None:
+    if plan is None or says_less(asked.trainer.offered, plan, asked_for):
         return None
     sizes = asked.sizes(plan)
     smallest = asked.ask(plan, sizes[0], one.cluster, one.seq)

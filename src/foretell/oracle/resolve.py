@@ -20,6 +20,7 @@ from foretell.oracle.request import MeasurementFiles, Request
 from foretell.oracle.ways_out import PlansNear, WayOut
 from foretell.plan.fitness import all_passing, broken, fits, passing
 from foretell.plan.job import batch_ranks, make_job, micro_batch, per_rank
+from foretell.plan.offered import says_less
 from foretell.plan.plan import Plan
 from foretell.plan.policies.precision import Precision
 from foretell.plan.refusal import Refusal, refused
@@ -175,7 +176,12 @@ class PlanEvaluator:
         if self._where is None:
             return WayOut(passing(self.setting(plan), None))
         near, ranks = partial(self._passing, plan), self._where.ranks
-        return PlansNear(near, self._micro, ranks, self.legal, self.predicted, self.fits).way_out()
+        offered = partial(self._offered, plan)
+        return PlansNear(near, self._micro, ranks, offered, self.predicted, self.fits).way_out()
+
+    def _offered(self, asked: Plan, plan: Plan) -> bool:
+        """Whether a plan breaks no rule, and the trainer's configuration says it where it says the one asked for."""
+        return self.legal(plan) and not says_less(self.trainer.offered, plan, asked)
 
     def nearest(self, plan: Plan) -> Plan | None:
         """The nearest plan that breaks no rule."""

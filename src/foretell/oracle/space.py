@@ -26,6 +26,7 @@ from foretell.plan.fitness import surroundings
 from foretell.plan.job import Job, batch_ranks, undivided
 from foretell.plan.legality import broken_by_axes, broken_by_pipeline
 from foretell.plan.members import policies, strategies
+from foretell.plan.offered import cannot_say_axes, cannot_say_pipeline, cannot_say_policies, says_number
 from foretell.plan.plan import Plan, axis_text, grid_of, part_of
 from foretell.plan.policies.microbatches import Microbatches
 from foretell.plan.policies.precision import Precision
@@ -34,7 +35,8 @@ from foretell.plan.refusal import Refusal
 from foretell.plan.repair import divisors
 from foretell.plan.schedule import find
 from foretell.plan.setting import Setting
-from foretell.plan.stages import layers_per_stage
+from foretell.plan.stages import layers_per_stage, short_ends
+from foretell.plan.strategies.data import Data
 from foretell.plan.strategies.pipeline import Pipeline
 from foretell.plan.strategy import Strategy
 from foretell.plan.syntax import MOST
@@ -158,10 +160,17 @@ class Space:
             if self.pipelines(ranks):
                 yield (Pipeline(ranks=ranks),)
             return
-        found = kind.choices(ranks, self.graph, self.cluster.ranks_per_node)
-        for choice in self.words.agreeing(kind, ranks, found):
+        for choice in self.words.agreeing(kind, ranks, self._offered(kind, ranks)):
             if self._passes(self._broken_axis(choice)):
                 yield (choice,)
+
+    def _offered(self, kind: type[Strategy], ranks: int) -> Iterator[Strategy]:
+        """The choices of a kind that the trainer's configuration can say, whatever the other axes are."""
+        for choice in kind.choices(ranks, self.graph, self.cluster.ranks_per_node):
+            if self._passes(cannot_say_axes(self.trainer.offered, Plan((choice,)))):
+                yield choice
+                if self.trainer.offered.experts == "whole" and isinstance(choice, Data) and choice.experts > 1:
+                    yield msgspec.structs.replace(choice, expert_tensor=1)
 
     def _broken_axis(self, choice: Strategy) -> Iterator[Refusal]:
         """The rules that refuse an axis by itself; data ranks are asked with the others."""
@@ -171,7 +180,17 @@ class Space:
         plan = Plan(axes, (self.precision,))
         setting = self.whole(plan)
         own = (refusal for axis in plan.axes if axis.word != "pp" for refusal in axis.refusals(setting))
-        return itertools.chain(broken_by_axes(self.trainer, plan, self.around), own, self._shares(plan))
+        legal = broken_by_axes(self.trainer, plan, self.around)
+        return itertools.chain(legal, own, self._shares(plan), self._unsaid_together(plan))
+
+    def _unsaid_together(self, plan: Plan) -> Iterator[Refusal]:
+        """What the trainer's configuration cannot say of two axes; a person who fixes both knows how."""
+        data, alone = plan.axis(Data), "tp" not in {axis.word for axis in plan.axes if axis.ranks > 1}
+        if data is None or data.experts == 1 or "dp" in self.words.axes:
+            return
+        yield from cannot_say_axes(self.trainer.offered, plan)
+        if alone and data.expert_tensor == 1:
+            yield Refusal("expert tensor ranks", "etp1 without a tensor axis says nothing")
 
     def _shares(self, plan: Plan) -> Iterator[Refusal]:
         ranks, batch, count = batch_ranks(plan), self.job.batch, self.words.microbatches or 1
@@ -201,21 +220,34 @@ class Space:
 
     def _pipelines(self, ranks: int) -> tuple[Pipeline, ...]:
         if ranks not in self._pipelined:
-            found = map(self._cut, Pipeline.choices(ranks, self.graph, self.cluster.ranks_per_node))
+            tried = Pipeline.choices(ranks, self.graph, self.cluster.ranks_per_node)
+            found = (cut for pipeline in tried for cut in self._cuts(pipeline) if self._says(cut))
             self._pipelined[ranks] = tuple(self.words.agreeing(Pipeline, ranks, found))
         return self._pipelined[ranks]
 
-    def _cut(self, pipeline: Pipeline) -> Pipeline:
-        """With the layers of each stage where the trainer wants them equal or said, and they cannot be equal.
+    def _says(self, pipeline: Pipeline) -> bool:
+        return self._passes(cannot_say_pipeline(self.trainer.offered, pipeline))
 
-        Not where the number of stages is a choice: others divide the layers.
+    def _cuts(self, pipeline: Pipeline) -> Iterator[Pipeline]:
+        """Stages as the trainer cuts them, and those with short ends, where it can be told the layers of each.
+
+        No rank has more layers in these than it has to: with other numbers of stages there are better ones.
         """
-        legal, schedule, layers = self.trainer.legal, find(pipeline.schedule), facts(self.graph).layers
-        parts = schedule.parts(pipeline.ranks, schedule.least_chunks)
-        chosen = schedule.most_chunks != schedule.least_chunks
-        if chosen or not (legal.layers_divide and legal.uneven_stages and layers % parts and parts <= layers):
-            return pipeline
-        return msgspec.structs.replace(pipeline, split=layers_per_stage("even", layers, parts))
+        trainer, schedule, layers = self.trainer, find(pipeline.schedule), self.around.layers
+        parts = schedule.parts(pipeline.ranks, pipeline.chunks or schedule.least_chunks)
+        said: list[tuple[int, ...]] = []
+        if trainer.legal.uneven_stages and trainer.offered.splits and parts <= layers:
+            said += (cut for cut in short_ends(layers, parts) if max(cut) * parts - layers < pipeline.ranks)
+            if trainer.legal.layers_divide and layers % parts and not pipeline.chunks:
+                said.insert(0, layers_per_stage("even", layers, parts))
+        if trainer.legal.layers_divide and layers % parts:
+            plain = () if said else ((),)
+        else:
+            own = layers_per_stage(trainer.pipeline.split, layers, parts, self.around.costs)
+            named = layers_per_stage("even", layers, parts) if 0 in own else own
+            plain = ((),) if says_number(trainer.offered, pipeline) else (named,)
+            said = [cut for cut in said if cut != own]
+        yield from (msgspec.structs.replace(pipeline, split=split) for split in dict.fromkeys((*plain, *said)))
 
     def schedulable(self, pipeline: Pipeline, microbatches: int) -> bool:
         """Whether a pipeline can take so many micro-batches."""
@@ -255,7 +287,9 @@ class Space:
         fixed = next((policy for policy in self.fixed.policies if isinstance(policy, kind)), None)
         if fixed is not None:
             return (fixed,)
-        return kind.choices() if self._varied(kind) else (kind(),)
+        if not self._varied(kind):
+            return (kind(),)
+        return tuple(one for one in kind.choices() if self._passes(cannot_say_policies(self.trainer.offered, (one,))))
 
     def _varied(self, kind: type[Policy]) -> bool:
         """Whether a policy is a choice. Micro-batches are, unless ruled out: the pipeline lives by them."""

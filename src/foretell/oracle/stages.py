@@ -77,8 +77,8 @@ class BestSplit(msgspec.Struct, frozen=True, kw_only=True):
 
 def may_choose(setting: Setting) -> bool:
     """Whether the layers of each stage are the user's choice, and there is something to choose."""
-    pipeline = setting.plan.axis(Pipeline)
-    return pipeline is not None and pipeline.ranks > 1 and setting.trainer.legal.uneven_stages
+    pipeline, trainer = setting.plan.axis(Pipeline), setting.trainer
+    return pipeline is not None and pipeline.ranks > 1 and trainer.legal.uneven_stages and trainer.offered.splits
 
 
 @dataclass

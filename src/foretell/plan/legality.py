@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from itertools import groupby
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -19,12 +18,13 @@ from foretell.plan.policies.precision import Precision
 from foretell.plan.refusal import Refusal
 from foretell.plan.repair import changed, fewer, nearest, removed, replaced, told, with_fields
 from foretell.plan.schedule import find
-from foretell.plan.stages import Costs, empty_stages, layers_per_stage
+from foretell.plan.stages import Costs, empty_stages, layers_per_stage, long_ends, short_ends
 from foretell.plan.strategies.context import Context
 from foretell.plan.strategies.data import Data
 from foretell.plan.strategies.pipeline import Pipeline
 from foretell.plan.strategies.tensor import Tensor
 from foretell.plan.strategy import Strategy
+from foretell.plan.syntax import spelled_list
 from foretell.plan.trainer import Trainer, allows
 
 
@@ -225,7 +225,7 @@ def _stages(trainer: Trainer, plan: Plan, around: Surroundings) -> Iterator[Refu
         mends = (*_uneven(trainer, plan, pipeline, layers), *_shorter(plan, pipeline, lambda n: layers % n == 0))
         yield Refusal("layers divide", f"{layers} layers are not a multiple of {stages} stages", mends=mends)
     elif not trainer.legal.empty_stages and (empty := _empty(trainer, stages, around)):
-        counts = _grouped(layers_per_stage(trainer.pipeline.split, layers, stages, around.costs))
+        counts = spelled_list(layers_per_stage(trainer.pipeline.split, layers, stages, around.costs))
         why = f"{layers} layers on {stages} stages are {counts}; {empty} would have nothing"
         mends = _shorter(plan, pipeline, lambda count: not _empty(trainer, count, around))
         yield Refusal("no empty stage", why, mends=mends)
@@ -234,18 +234,9 @@ def _stages(trainer: Trainer, plan: Plan, around: Surroundings) -> Iterator[Refu
 def _uneven(trainer: Trainer, plan: Plan, pipeline: Pipeline, layers: int) -> Iterator[Plan]:
     """The plan on as many stages, where the first and the last have fewer layers than those between, or one more."""
     stages = _stage_count(pipeline, pipeline.ranks)
-    if not trainer.legal.uneven_stages or stages < 3:
-        return
-    for middle in (-(-layers // stages), layers // stages):
-        ends = layers - middle * (stages - 2)
-        if 1 < ends <= 2 * (middle + 1):
-            split = (ends - ends // 2, *[middle] * (stages - 2), ends // 2)  # the last one has the head, too
+    if trainer.legal.uneven_stages and stages > 2:
+        for split in (*short_ends(layers, stages), *long_ends(layers, stages)):
             yield from replaced(plan, pipeline, with_fields(pipeline, split=split))
-
-
-def _grouped(counts: tuple[int, ...]) -> str:
-    """Layers per stage, equal ones together: 2 x 5, 3 x 4."""
-    return ", ".join(f"{len(list(same))} x {count}" for count, same in groupby(counts))
 
 
 def _empty(trainer: Trainer, stages: int, around: Surroundings) -> int:

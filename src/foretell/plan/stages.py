@@ -8,12 +8,13 @@ torchtitan  embedding and head count as a layer each; the first stages take what
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final, TypeAlias
 
 import msgspec
 
 from foretell.errors import unknown
+from foretell.units import ceil_div
 
 
 class Costs(msgspec.Struct, frozen=True):
@@ -43,6 +44,27 @@ def empty_stages(rule: str, layers: int, stages: int, costs: Costs = EQUAL) -> i
     counts = layers_per_stage(rule, layers, stages, costs)
     inner = counts if rule == "even" else counts[1:-1]
     return sum(count < 1 for count in inner)
+
+
+def short_ends(layers: int, stages: int) -> Iterator[tuple[int, ...]]:
+    """Equal stages but for the ends, which have fewer layers: both of them, or the last one, which has the head.
+
+    126 layers on 16 stages: 7/8x14/7, as Llama-3-405B was trained, and 8x15/6. None where layers divide.
+    """
+    middle = ceil_div(layers, stages)
+    missing = middle * stages - layers
+    for first in dict.fromkeys((missing // 2, 0)):
+        last = missing - first
+        if stages > 1 and 0 < last < middle:
+            yield (middle - first, *[middle] * (stages - 2), middle - last)
+
+
+def long_ends(layers: int, stages: int) -> Iterator[tuple[int, ...]]:
+    """Equal stages but for the ends, which have one layer more: 34 layers on 32 stages are 2/1x30/2."""
+    middle = layers // stages
+    ends = layers - middle * (stages - 2)
+    if stages > 2 and layers % stages and middle and ends <= 2 * (middle + 1):
+        yield (ends - ends // 2, *[middle] * (stages - 2), ends // 2)
 
 
 def _even(layers: int, stages: int, costs: Costs) -> tuple[int, ...]:

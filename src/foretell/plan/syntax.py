@@ -5,6 +5,7 @@ A strategy or policy lists its options once; reading, printing, error messages a
     Choice("storage", {"zero1": "zero1", ...})   one of some words              dp8:zero1
     Number("shard", "shard")                     a word with a number in it     dp4:zero3,shard8
     Numbers("split", "split")                    a word and a list              pp3:1f1b,split=10/12/8
+                                                 equal ones in runs             pp8:interleaved,v8,split=1/2x62/1
     Flags("moved", ("optimizer", ...))           some of some words             +offload:optimizer,weights
     Size("size")                                 bytes with a unit              +bucket:25MB
     Fraction("topk", "fraction")                 a word with a decimal in it    +compress:topk0.01
@@ -20,6 +21,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from itertools import groupby
 from typing import Any, ClassVar, Final, TypeAlias
 
 MOST: Final = 1_000_000
@@ -136,14 +138,14 @@ class Number:
 
 @dataclass(frozen=True)
 class Numbers:
-    """A word, an equals sign, and whole numbers with slashes between."""
+    """A word, an equals sign, and whole numbers with slashes between; 2x62 is 62 twos in a row."""
 
     word: str
     field: str
 
     @property
     def forms(self) -> tuple[str, ...]:
-        return (f"{self.word}=N/N/...",)
+        return (f"{self.word}=N/NxM/...",)
 
     def read(self, text: str) -> Reading:
         if not _attempted(self.word, text):
@@ -159,16 +161,38 @@ class Numbers:
         values: list[int] = []
         at = 0
         for part in text.split("/"):
-            reading = read_whole(part)
+            reading = _read_run(part)
             if isinstance(reading, Mismatch):
                 repairs = tuple(text[:at] + repair + text[at + len(part) :] for repair in reading.repairs)
                 return Mismatch(at + reading.at, reading.expected, repairs)
-            values.append(reading.value)
+            value, times = reading.value
+            if len(values) + times > MOST:
+                return Mismatch(at, f"at most {MOST:,} numbers", (text[: at - 1],) if at else ())
+            values += [value] * times
             at += len(part) + 1
         return ParsedField(tuple(values))
 
     def spell(self, value: Any) -> str:
-        return f"{self.word}={'/'.join(map(str, value))}"
+        return f"{self.word}={spelled_list(value)}"
+
+
+def _read_run(text: str) -> ParsedField | Mismatch:
+    """A number and how often it comes: 2x62, or 2 for once."""
+    value, cross, times = text.partition("x")
+    reading = read_whole(value)
+    if isinstance(reading, Mismatch):
+        run = f"x{times}" if times else ""
+        return Mismatch(reading.at, reading.expected, tuple(repair + run for repair in reading.repairs))
+    if not cross:
+        return ParsedField((reading.value, 1))
+    count = _shifted(value + cross, read_whole(times))
+    return count if isinstance(count, Mismatch) else ParsedField((reading.value, count.value))
+
+
+def spelled_list(values: Sequence[int]) -> str:
+    """Whole numbers with slashes between, three or more equal ones in a row as a run: 1/2x62/1."""
+    runs = ((value, len(list(same))) for value, same in groupby(values))
+    return "/".join(f"{value}x{times}" if times > 2 else "/".join([str(value)] * times) for value, times in runs)
 
 
 @dataclass(frozen=True)

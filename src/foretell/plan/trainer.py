@@ -35,12 +35,13 @@ from foretell.plan.figures import (
     keys,
 )
 from foretell.plan.members import strategies
+from foretell.plan.offered import Offered, StorageWord
 from foretell.plan.policies.precision import FORMATS
+from foretell.plan.recomputation import RECOMPUTATIONS
 from foretell.plan.strategies.pipeline import SCHEDULES
 
 Execution: TypeAlias = Literal["eager", "compiled", "captured"]
 Kernel: TypeAlias = Literal["unfused", "flash1", "flash2", "flash3"]
-StorageWord: TypeAlias = Literal["zero1", "zero2", "zero3"]
 
 Shares: TypeAlias = tuple[tuple[str, Share], ...]
 Ratios: TypeAlias = tuple[tuple[str, Ratio], ...]
@@ -253,6 +254,7 @@ class Trainer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     pipeline: Stages
     memory: Alive
     legal: Legal
+    offered: Offered
     defaults: Defaults
 
     name: str = ""
@@ -266,8 +268,11 @@ class Trainer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     @property
     def fingerprint(self) -> str:
-        """A short name for exactly these constants, the same on every machine; names and sources do not count."""
-        text = repr([(key, self.constant(key)) for key in CONSTANTS])
+        """A short name for exactly these constants, the same on every machine.
+
+        Names, sources and what the search offers do not count: they change no prediction.
+        """
+        text = repr([(key, self.constant(key)) for key in CONSTANTS if not key.startswith("offered.")])
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def constant(self, key: str) -> Any:
@@ -379,6 +384,8 @@ def _check_words(made: Trainer, where: str) -> None:
     words: tuple[tuple[str, Iterable[str], Iterable[str]], ...] = (
         ("legal.strategies", made.legal.strategies, strategies()),
         ("pipeline.schedules", made.pipeline.schedules, SCHEDULES),
+        ("offered.schedules", made.offered.schedules, SCHEDULES),
+        ("offered.recompute", made.offered.recompute, (*RECOMPUTATIONS, "every")),
         ("legal.precisions", made.legal.precisions, FORMATS),
         ("defaults.precision", [made.defaults.precision], FORMATS),
         ("defaults.optimizer", [made.defaults.optimizer], OPTIMIZERS),

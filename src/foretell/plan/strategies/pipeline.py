@@ -15,7 +15,8 @@ from foretell.plan.repair import changed, divisors, fewer, removed, replaced, wi
 from foretell.plan.schedule import Schedule, find, schedules
 from foretell.plan.stages import layers_per_stage
 from foretell.plan.strategy import MeshAxis, Strategy
-from foretell.plan.syntax import Number, Numbers, Option, WordChoice
+from foretell.plan.syntax import Number, Numbers, Option, WordChoice, spelled_list
+from foretell.units import ceil_div
 
 SCHEDULES = tuple(schedules())
 
@@ -26,7 +27,16 @@ if TYPE_CHECKING:
 
 
 CHUNKS = (2, 3, 4, 6, 8, 12, 16)
-"""Stages of one rank that the search tries, where a schedule leaves the choice."""
+"""Stages of one rank that the search tries beside those that divide its layers, where a schedule leaves the choice."""
+
+
+def virtual_stages(layers: int, ranks: int) -> list[int]:
+    """How many stages a rank may have: all numbers that divide the layers of the fullest rank, and some others.
+
+    With any other number a trainer that wants equal stages, but for short ends, puts more layers on a rank than it has
+    to; those that cut stages of any length get the usual ones of them.
+    """
+    return sorted({count for count in (*CHUNKS, *divisors(ceil_div(layers, ranks))) if count * ranks <= layers})
 
 
 class Pipeline(Strategy, frozen=True, kw_only=True, tag="pipeline"):
@@ -74,7 +84,7 @@ class Pipeline(Strategy, frozen=True, kw_only=True, tag="pipeline"):
             if schedule.most_chunks == schedule.least_chunks:
                 yield cls(ranks=world, schedule=schedule.name)
             else:
-                tried = (chunks for chunks in CHUNKS if schedule.least_chunks <= chunks and chunks * world <= layers)
+                tried = (chunks for chunks in virtual_stages(layers, world) if schedule.least_chunks <= chunks)
                 yield from (cls(ranks=world, schedule=schedule.name, chunks=chunks) for chunks in tried)
 
     def axes(self) -> tuple[MeshAxis, ...]:
@@ -90,7 +100,7 @@ class Pipeline(Strategy, frozen=True, kw_only=True, tag="pipeline"):
             yield Refusal(refusal.rule, refusal.why, mends=tuple(self._scheduled(setting, schedule)))
         count, parts = facts(setting.graph).layers, schedule.parts(self.ranks, chunks)
         if self.split and (len(self.split) != parts or sum(self.split) != count):
-            said = f"split={'/'.join(map(str, self.split))} is {sum(self.split)} layers on {len(self.split)} stages"
+            said = f"split={spelled_list(self.split)} is {sum(self.split)} layers on {len(self.split)} stages"
             why = f"{said}; the plan has {parts} stages and {setting.graph.name} {count} layers"
             even = layers_per_stage("even", count, parts)
             others = [with_fields(self, split=split) for split in (even, ()) if 0 not in split]

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from foretell.plan.schedule import find
+from foretell.plan.syntax import spelled_list
 from foretell.plan.trainer import Trainer, allows, trainer
 from foretell.validation.hardware_words import ClusterText, cluster, device
 from foretell.validation.studies._llm_models import model_of
@@ -277,7 +278,7 @@ def _split(line: Line, stages: int, runs: Trainer) -> list[str]:
     if rest or slots < 1 or not (said or only_way):
         return []
     counts = [slots - 1, *[slots] * (stages - 2), slots - 1]
-    return [f"split={'/'.join(map(str, counts))}"]
+    return [f"split={spelled_list(counts)}"]
 
 
 def _recompute(line: Line, runs: Trainer) -> str:

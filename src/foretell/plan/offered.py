@@ -1,0 +1,105 @@
+"""What the search offers of what a trainer runs: what its own configuration can say.
+
+A trainer's code may do more than its configuration can ask for, and a plan that is typed is predicted all the same.
+What `plan` recommends, somebody wants to run: it must be possible to write it down for that trainer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final, Literal, TypeAlias
+
+import msgspec
+
+from foretell.plan.plan import Plan, axis_text, policy_text
+from foretell.plan.policies.recompute import NOTHING, Recompute
+from foretell.plan.policy import Policy
+from foretell.plan.refusal import Refusal
+from foretell.plan.strategies.context import Context
+from foretell.plan.strategies.data import Data
+from foretell.plan.strategies.pipeline import Pipeline
+from foretell.plan.strategies.tensor import Tensor
+
+StorageWord: TypeAlias = Literal["zero1", "zero2", "zero3"]
+Exchange: TypeAlias = Literal["ring", "alltoall"]
+
+RULE: Final = "trainer's configuration"
+
+
+class Offered(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the configuration of a trainer can say; `any` stands for all that there is."""
+
+    schedules: tuple[str, ...]
+    context: tuple[Exchange, ...]
+    hybrid: tuple[StorageWord, ...]  # storages whose shares may be among groups of the data ranks
+    experts: Literal[
+        "never", "whole", "any"
+    ]  # divided; `whole`: each on one rank, also where tensor ranks split layers
+    recompute: tuple[str, ...]  # `every` for any number of blocks
+    virtual_stages: tuple[str, ...]  # numbers of stages of a rank that it says without the layers of each
+    splits: bool  # the layers of each stage
+
+
+def cannot_say(offered: Offered, plan: Plan) -> Iterator[Refusal]:
+    """What of a plan the configuration has no word for."""
+    yield from cannot_say_axes(offered, plan)
+    pipeline = plan.axis(Pipeline)
+    if pipeline is not None and pipeline.ranks > 1:
+        yield from cannot_say_pipeline(offered, pipeline)
+    yield from cannot_say_policies(offered, plan.policies)
+
+
+def says_less(offered: Offered, plan: Plan, than: Plan) -> bool:
+    """Whether a plan has something that the configuration cannot say, and another one, such as a typed one, has not."""
+    known = {refusal.why for refusal in cannot_say(offered, than)}
+    return any(refusal.why not in known for refusal in cannot_say(offered, plan))
+
+
+def cannot_say_axes(offered: Offered, plan: Plan) -> Iterator[Refusal]:
+    """The same of its axes, whatever a pipeline does with its ranks."""
+    context, data = plan.axis(Context), plan.axis(Data)
+    if context is not None and context.ranks > 1 and context.exchange not in offered.context:
+        yield _unsaid(f"{axis_text(context)}: the exchange {context.exchange}")
+    if data is not None and data.shard > 1 and data.storage not in offered.hybrid:
+        yield _unsaid(f"{axis_text(data)}: shares among groups of {data.shard} data ranks")
+    if data is not None and data.experts > 1:
+        yield from _experts(offered, plan, data)
+
+
+def _experts(offered: Offered, plan: Plan, data: Data) -> Iterator[Refusal]:
+    tensor = plan.axis(Tensor)
+    ranks = tensor.ranks if tensor else 1
+    if offered.experts == "never":
+        yield _unsaid(f"{axis_text(data)}: experts that are divided")
+    elif offered.experts == "whole" and ranks > 1 and data.expert_tensor != 1:
+        yield _unsaid(f"{axis_text(data)}: experts that {ranks} tensor ranks share")
+
+
+def cannot_say_pipeline(offered: Offered, pipeline: Pipeline) -> Iterator[Refusal]:
+    """The same of a pipeline."""
+    if not _has(offered.schedules, pipeline.schedule):
+        yield _unsaid(f"{axis_text(pipeline)}: the schedule {pipeline.schedule}")
+    if pipeline.split and not offered.splits:
+        yield _unsaid(f"{axis_text(pipeline)}: the layers of each stage")
+
+
+def says_number(offered: Offered, pipeline: Pipeline) -> bool:
+    """Whether the number of stages of a rank can be said without the layers of each, whatever the model."""
+    return not pipeline.chunks or _has(offered.virtual_stages, str(pipeline.chunks))
+
+
+def cannot_say_policies(offered: Offered, policies: Iterable[Policy]) -> Iterator[Refusal]:
+    """The same of policies."""
+    for policy in policies:
+        if isinstance(policy, Recompute) and policy.option != NOTHING:
+            word = "every" if policy.every else policy.granularity
+            if not _has(offered.recompute, word):
+                yield _unsaid(policy_text(policy))
+
+
+def _has(words: tuple[str, ...], word: str) -> bool:
+    return word in words or "any" in words
+
+
+def _unsaid(what: str) -> Refusal:
+    return Refusal(RULE, f"{what} is nothing that its configuration can say")
