@@ -15,6 +15,8 @@ from law_examples import DEFAULT, REACHED
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_name, "1")  # workers share the cores: threads that spin for them take most of the time
 
+os.environ["FORETELL_SECONDS"] = "0"  # a slow machine answers later, not otherwise
+
 _HOME = tempfile.TemporaryDirectory(prefix="foretell-home-")  # goes with the process
 os.environ["FORETELL_RECORDS"] = f"{_HOME.name}/records"
 os.environ["XDG_DATA_HOME"] = f"{_HOME.name}/data"

@@ -30,7 +30,7 @@ class Forks:
 
     def __enter__(self) -> Forks:
         here = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
-        variables = {"PYTHONPATH": here.rstrip(os.pathsep), "FORETELL_PROGRESS": "none"}
+        variables = {"PYTHONPATH": here.rstrip(os.pathsep), "FORETELL_PROGRESS": "none", "FORETELL_SECONDS": "0"}
         self._child = ChildProcess([sys.executable, "-m", "docs.forks"], variables)
         return self
 

@@ -53,7 +53,12 @@ def commands(block: str) -> list[tuple[str, str]]:
 def run(command: str, added: Path | None = None, given: str = "") -> tuple[int, str]:
     """Type a command in at the root of the project; its exit code and all it prints. `added`: see `with_files`."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    environment = {**os.environ, "PATH": path, "FORETELL_PROGRESS": "none"}  # a slow machine prints no more
+    environment = {
+        **os.environ,
+        "PATH": path,
+        "FORETELL_PROGRESS": "none",
+        "FORETELL_SECONDS": "0",
+    }  # a slow machine prints no more
     environment |= {"PYTHONPATH": str(added)} if added else {}
     ran = subprocess.run(
         command,

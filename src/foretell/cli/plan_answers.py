@@ -30,6 +30,7 @@ class SearchOutcome(NamedTuple):
     spans: Sequence[float]  # seconds of the whole run, by answer
     limit: float
     by: str
+    everything: bool = False  # whether lists of plans are printed too
 
     def page(self) -> str:
         """The winner, or why there is none, and the numbers of ranks side by side."""
@@ -42,7 +43,7 @@ class SearchOutcome(NamedTuple):
         if self.best is not None:
             assert self.best.found.best is not None
             step = self.best.predicted(self.best.found.best.value, self.run)
-            return "\n\n".join([pages.answer_page(self.best, step, price, self.by), *parts])
+            return "\n\n".join([pages.answer_page(self.best, step, price, self.by, self.everything), *parts])
         if any(one.found.best for one in self.answers):
             return "\n\n".join([_late(self.answers, self.spans, self.limit), *parts])
         return "\n\n".join([pages.nothing_page(nearest(self.answers), self.tried), *parts])

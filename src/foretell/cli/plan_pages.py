@@ -6,88 +6,128 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from foretell.cli.accuracy_lines import accuracy_line
+from foretell.cli.rates import gpus, part_name, step_lines
 from foretell.cli.table import WIDTH, fit, folded
 from foretell.cli.training_options import HOUR, run_lines
-from foretell.oracle.headroom import ABOVE, CLOSE, FAILED, ROOMY, close, roomy
-from foretell.oracle.layouts import NEAR, layouts, plainer
+from foretell.oracle.headroom import ABOVE, CLOSE, FAILED, close
+from foretell.oracle.layouts import NEAR, layouts
 from foretell.oracle.planning import PlanningAnswer, Tried
 from foretell.oracle.predict import Prediction
 from foretell.oracle.priced_plans import Candidate
-from foretell.oracle.search import SearchResult
+from foretell.oracle.ratios import order_right
+from foretell.oracle.recommend import SLOWER
+from foretell.oracle.search import OUT_OF_TIME, SearchResult
 from foretell.plan.plan import Plan, axis_text, policy_text
-from foretell.units import show_bytes, show_count, show_rate, show_span
+from foretell.units import show_bytes, show_of, show_percent, show_rate, show_span
 from foretell.units import show_seconds as seconds
 
 SHOWN = 10
 """Plans of the front that are shown."""
 
 
-def answer_page(answer: PlanningAnswer, step: Prediction, price: float, by: str) -> str:
-    """The page of one search that found something."""
+def answer_page(answer: PlanningAnswer, step: Prediction, price: float, by: str, everything: bool = False) -> str:
+    """The page of one search that found something; the lists of plans only where everything is asked for."""
     found = answer.found
-    parts = [_winner(answer, step, price, by), _top(answer, step, by), _front(found), *_refused(answer), amount(found)]
-    return "\n\n".join(parts)
+    parts = [_winner(answer, step, price, by)]
+    if everything:
+        parts += [_top(answer, step, by), _front(found), *_refused(answer)]
+    return "\n\n".join([*parts, amount(found, everything)])
 
 
 def _winner(answer: PlanningAnswer, step: Prediction, price: float, by: str) -> str:
     found = answer.found
-    low, high = step.interval
-    rate = f"{show_rate(step.samples_per_second)} samples/s"
-    if step.tokens_per_second:
-        rate += f", {show_count(step.tokens_per_second)} tokens/s"
-    told = {"memory": "that leaves most memory free", "money": "that costs least", "gpus": "on fewest devices"}
-    first = told.get(by, "that is fastest")
-    plans = f"of {found.fitting:,} plans that fit, the one {first}" if found.fitting != 1 else "the only plan that fits"
-    if not found.fitting:
-        plans = f"none of the {found.evaluated:,} plans of the search fits, and this one does"
     lines = [
-        ("plan", step.plan),
-        ("", f"{plans}{_interrupted(found)}"),
-        *_finer(found),
+        *_headline(answer, by),
         ("model", fit(found.model, WIDTH - 18)),
-        ("on", f"{_ranks(found)} of {found.cluster}, trainer {found.trainer}"),
-        ("step", f"{seconds(step.step_seconds)} ({seconds(low)} to {seconds(high)}), batch {found.batch:,}"),
-        ("rate", f"{rate}, {step.utilisation:.1%} of the peak"),
-        ("memory", f"{show_bytes(step.memory_bytes)} of {show_bytes(found.capacity)} that it may use"),
-        ("", f"at {step.memory.peak_moment}"),
-        *_closeness(found, step),
-        *_plainer(found, by),
+        ("on", f"{gpus(found.ranks, step.device)} of {found.cluster}, trainer {found.trainer}"),
+        *step_lines(step),
+        *_beside(answer),
+        *_finer(found),
+        *_closeness(answer, step),
     ]
     if step.training:
         lines += run_lines(step.training, price)
     elif price:
         cost = found.ranks * 1000 * step.step_seconds / HOUR * price
-        lines.append(("cost", f"{cost:,.2f} a thousand steps, at {price:g} a device an hour"))
+        lines.append(("cost", f"{cost:,.2f} for a thousand steps, at {price:g} per GPU-hour"))
     lines += [(one.kind, f"{one.name}: {one.why}") for one in step.bottlenecks[:2]]
     lines += accuracy_line(step)
     return "\n".join(folded(f"{name:<14}{text}", 14) for name, text in lines)
 
 
-def _interrupted(found: SearchResult) -> str:
-    """How much of the space an interrupted search saw: meshes come in their order, not the best first."""
-    if found.complete:
-        return ""
-    if found.seen == 1.0:
-        return "; interrupted while stages and parts were chosen, when all meshes were seen"
-    return f"; interrupted when {found.seen:.0%} of the meshes were seen: the best may be among the others"
+HEADLINES = {
+    "memory": "the one that leaves most memory free",
+    "money": "recommended where a sample costs least",
+    "gpus": "recommended on the fewest GPUs",
+}
+
+
+def _headline(answer: PlanningAnswer, by: str) -> Iterator[tuple[str, str]]:
+    """The plan, and why this one."""
+    found = answer.found
+    assert found.best is not None
+    yield "recommended" if found.fastest else "plan", found.best.plan
+    plans = f"of {found.fitting:,} plans that fit" if found.fitting != 1 else "the only plan that fits"
+    if not found.fitting:
+        plans = f"none of the {found.evaluated:,} plans of the search fits, and this one does"
+    if by in HEADLINES:
+        yield "", f"{plans}, {HEADLINES[by]}"
+    elif found.fastest is None or found.fastest.plan == found.best.plan:
+        yield "", f"{plans}, the fastest"
+    else:
+        yield "", _reason(answer, found.best, found.fastest)
+
+
+def _reason(answer: PlanningAnswer, best: Candidate, fastest: Candidate) -> str:
+    """Why another plan than the fastest is recommended."""
+    slower, free = best.step_seconds / fastest.step_seconds - 1, show_percent(answer.question.effort.headroom, 0)
+    if slower > SLOWER:
+        return f"the fastest plan with {free} head-room, {show_percent(slower)} slower than the fastest of all"
+    known = order_right(best, fastest)
+    text = f"the simplest plan with {free} head-room that is at most {show_percent(SLOWER, 0)} slower than the fastest"
+    if known is None or slower == 0:
+        return text
+    apart = f"{show_percent(known.above, 0)[:-2]} to {show_percent(known.up_to, 0)}"
+    right = show_percent(known.right / known.pairs, 0)
+    return f"{text}: of {known.pairs} measured pairs predicted {apart} apart, {right} were in the predicted order"
+
+
+def _beside(answer: PlanningAnswer) -> Iterator[tuple[str, str]]:
+    """The fastest plan, and one that saves memory: what each costs and gains."""
+    found, best = answer.found, answer.found.best
+    assert best is not None
+    if found.fastest is not None and found.fastest.plan != best.plan:
+        yield "fastest", found.fastest.plan
+        yield "", _against(found.fastest, best, found.capacity)
+    if found.smaller is not None:
+        yield "smaller", found.smaller.plan
+        yield "", _against(found.smaller, best, found.capacity)
+
+
+def _against(one: Candidate, best: Candidate, capacity: float) -> str:
+    """Time and memory of a plan against those of the recommended one."""
+    slower = show_percent(one.step_seconds / best.step_seconds - 1, sign=True)
+    more = show_percent(one.memory_bytes / best.memory_bytes - 1, 0, sign=True)
+    filled = show_percent(one.memory_bytes / capacity, 0)
+    return f"{seconds(one.step_seconds)} ({slower}), {show_bytes(one.memory_bytes)} ({more}), {filled} of usable"
 
 
 def _finer(found: SearchResult) -> Iterator[tuple[str, str]]:
     """What was chosen for the leading plans beside what the search varies."""
     for one in found.finer:
         usual, own, other = FINER[one.what]
-        tried = f"{one.tried} leading plans were tried so" if one.tried > 1 else "one plan was tried so"
+        tried = f"tried for {one.tried} leading plans" if one.tried > 1 else "tried for one plan"
         if not one.plan:
-            yield one.what, f"{usual}: {tried}, and none gains 0.1% otherwise"
+            yield one.what, f"{usual}: nothing else gains 0.1 % ({tried})"
             continue
-        faster = f"{one.gain:.1%} less time than the best plan without" if one.before else "no plan without fits"
-        more = f"another {other} gains at most {one.gap:.1%}" if one.gap >= SMALL else f"no other {other} is faster"
+        faster = f"{show_percent(one.gain)} faster than the best without" if one.before else "no plan without fits"
+        more = f"another {other} gains at most {show_percent(one.gap)}" if one.gap >= SMALL else f"no {other} is faster"
         yield one.what, f"{own}: {faster}; {more} ({tried})"
 
 
 FINER = {
-    "stages": ("as the trainer cuts them", "of their own lengths", "split of this plan"),
-    "parts": ("every axis is for the whole model", "an axis is for a part of the model", "border of one axis"),
+    "stages": ("as the trainer cuts them", "layers per stage chosen for the fastest plan", "split of it"),
+    "parts": ("every axis is for the whole model", "an axis for a part of the model", "border of one axis"),
 }
 """How a choice is called where it is not made, where it is, and any other."""
 
@@ -95,34 +135,14 @@ SMALL = 0.0005
 """A part of a step that is printed as nothing."""
 
 
-def _closeness(found: SearchResult, step: Prediction) -> Iterator[tuple[str, str]]:
-    """A warning where hardly any memory is left, and the fastest plan that leaves some."""
+def _closeness(answer: PlanningAnswer, step: Prediction) -> Iterator[tuple[str, str]]:
+    """A warning where hardly any memory is left."""
     if not close(step.memory_bytes, step.usable):
         return
-    share, (failed, known) = step.memory_bytes / step.usable, FAILED
-    text = f"{share:.1%} of what it may use. Of published runs foretold to fill over {CLOSE:.0%}, {failed} of {known} "
-    text += f"failed; one peak in ten is {ABOVE:.0%} or more above what is foretold. --max-memory leaves room"
+    share, (failed, known) = show_percent(step.memory_bytes / step.usable), FAILED
+    text = f"{share} of usable memory. Of {known} published runs predicted above {show_percent(CLOSE, 0)}, {failed} "
+    text += f"ran out of memory; one peak in ten is {show_percent(ABOVE, 0)} or more above its prediction"
     yield "close", text
-    other = roomy(found, step.usable)
-    if other is None:
-        yield "with room", f"no plan fills less than {ROOMY:.0%}"
-        return
-    slower = other.step_seconds / step.step_seconds - 1
-    text = f"{other.plan}: {seconds(other.step_seconds)} ({slower:+.1%}), {show_bytes(other.memory_bytes)}"
-    yield "with room", f"{text}, {other.memory_bytes / step.usable:.0%} of it"
-
-
-def _plainer(found: SearchResult, by: str) -> Iterator[tuple[str, str]]:
-    """The plan with fewer words that is as fast: the less there is to set up, the less goes wrong."""
-    other = plainer(found) if by != "memory" else None
-    if other is not None and found.best is not None:
-        slower = other.step_seconds / found.best.step_seconds - 1
-        text = f"{other.plan}: {seconds(other.step_seconds)} ({slower:+.2%}), {show_bytes(other.memory_bytes)}"
-        yield "plainer", text
-
-
-def _ranks(found: SearchResult) -> str:
-    return "1 rank" if found.ranks == 1 else f"{found.ranks:,} ranks"
 
 
 # lists of plans
@@ -152,9 +172,9 @@ def _top(answer: PlanningAnswer, best: Prediction, by: str) -> str:
         first = one.plan == best.plan
         spent = [] if first else _spent(answer.predicted(one.value), best)
         text = "\n".join([one.plan, *spent, *_others(one, others)])
-        slower = "" if first else f"{one.step_seconds / best.step_seconds - 1:+.1%}"
+        slower = "" if first else show_percent(one.step_seconds / best.step_seconds - 1, sign=True)
         rows.append([seconds(one.step_seconds), slower, show_bytes(one.memory_bytes), text])
-    return listed(["step", "", "memory", "the best of each mesh, and its step against the first"], rows)
+    return listed(["step", "", "memory", "the best plan of each mesh, and its step against the recommended one"], rows)
 
 
 DISTINGUISH = 3
@@ -167,7 +187,9 @@ def _spent(step: Prediction, best: Prediction) -> list[str]:
     found = {name: here.get(name, 0.0) - there.get(name, 0.0) for name in dict.fromkeys((*here, *there))}
     first = sorted(found, key=lambda name: -abs(found[name]))[:DISTINGUISH]
     worth = [name for name in first if abs(found[name]) >= 0.1 * abs(found[first[0]]) > 0]
-    told = ", ".join(f"{name} {'+' if found[name] > 0 else '-'}{seconds(abs(found[name]))}" for name in worth)
+    told = ", ".join(
+        f"{part_name(name)} {'+' if found[name] > 0 else '-'}{seconds(abs(found[name]))}" for name in worth
+    )
     return [told] if told else []
 
 
@@ -184,7 +206,7 @@ def _others(one: Candidate, others: Sequence[Candidate]) -> list[str]:
     """How many plans of its mesh are as good, and the smallest of them if it takes less memory."""
     if not others:
         return []
-    count = f"+ {len(others):,} more within {NEAR:.0%}"
+    count = f"+ {len(others):,} more within {show_percent(NEAR, 0)}"
     least = min(others, key=lambda other: other.memory_bytes)
     if least.memory_bytes >= 0.99 * one.memory_bytes:
         return [count]
@@ -211,7 +233,7 @@ def _parts(plan: Plan) -> dict[str, str]:
 def _front(found: SearchResult) -> str:
     shown = list(_some(found.pareto))
     rows = [[seconds(one.step_seconds), show_bytes(one.memory_bytes), one.plan] for one in shown]
-    title = "no plan is faster and smaller than one of these"
+    title = "Pareto front: no plan is both faster and smaller"
     if len(shown) < len(found.pareto):
         title += f" ({len(found.pareto)} in all)"
     return listed(["step", "memory", title], rows)
@@ -232,16 +254,33 @@ def _refused(answer: PlanningAnswer) -> list[str]:
     if not answer.found.refused:
         return []
     rows = [[f"{count:,}", f"{rule}: {answer.space.why[rule]}"] for rule, count in answer.found.refused.items()]
-    return [listed(["refused", "by the rule, the first time"], rows)]
+    return [listed(["refused", "rule, and the first plan it refused"], rows)]
 
 
-def amount(found: SearchResult) -> str:
-    """How much was looked at, and how fast."""
-    text = (
-        f"{found.evaluated:,} plans priced, {found.candidates - found.evaluated:,} refused, "
-        f"{found.local_programs:,} local programs, {found.seconds:.3g} s ({found.plans_per_second:,.0f} plans a second)"
-    )
-    return folded(text, 2)
+def amount(found: SearchResult, everything: bool = True) -> str:
+    """How much was looked at, what is proven of the rest, and how long it took."""
+    refused = found.candidates - found.evaluated
+    counts = [f"{found.evaluated:,} plans priced"]
+    counts += [f"{found.excluded:,} excluded by lower bounds"] if found.excluded else []
+    counts += [f"{refused:,} refused"] if refused else []
+    lines = [f"{', '.join(counts)}, {found.seconds:.3g} s"]
+    if not found.complete:
+        lines.append(_stopped(found))
+    elif found.best is not None:
+        lines.append("proven: no plan of this space is faster than the fastest")
+    if not everything:
+        lines.append("--all prints the best plan of each mesh, the Pareto front, and what was refused")
+    return "\n".join(folded(line, 2) for line in lines)
+
+
+def _stopped(found: SearchResult) -> str:
+    """How much of the space was seen, and what could still be faster."""
+    if found.seen == 1.0:
+        return "interrupted while stages and parts were chosen: all meshes were priced"
+    least = f"; no plan can be faster than {seconds(found.least_seconds)}" if found.least_seconds else ""
+    more = "; --seconds 120 looks further" if found.stopped == OUT_OF_TIME else ""
+    seen = show_percent(found.seen, 0)
+    return f"{found.stopped}: {seen} of {found.meshes:,} meshes looked at, the likely ones first{least}{more}"
 
 
 # several searches
@@ -301,8 +340,8 @@ def nothing_page(answer: PlanningAnswer, tried: Sequence[Tried]) -> str:
     lines = [
         ("", f"No plan of {fit(found.model, 40)} fits {found.cluster}: {found.evaluated:,} were priced."),
         ("nearest", nearest.plan),
-        ("memory", f"{show_bytes(nearest.memory_bytes)}, and it may use {show_bytes(found.capacity)}"),
-        ("too much", f"{show_bytes(over)}, {over / found.capacity:.1%} of what it may use"),
+        ("memory", f"{show_of(nearest.memory_bytes, found.capacity)} usable"),
+        ("over by", f"{show_bytes(over)}, {show_percent(over / found.capacity)} of usable"),
         ("step", f"{seconds(nearest.step_seconds)}, if it did fit, batch {found.batch:,}"),
     ]
     head = "\n".join(folded(f"{name:<14}{text}" if name else text, 14 if name else 2) for name, text in lines)

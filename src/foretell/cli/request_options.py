@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -76,6 +77,16 @@ ONE_PLAN = (MODEL, FROM_CONFIG, PLAN, ON, BATCH, BATCH_PER_RANK, SEQ, TRAINER, O
 JOB = (MODEL, ON, BATCH, SEQ, TRAINER, OPTIMIZER, CALIBRATION)
 """A model on a cluster."""
 
+
+def _usual_seconds() -> float:
+    """Seconds of a search that nobody gave any; where answers must not go with the machine, none."""
+    text = os.environ.get("FORETELL_SECONDS", "20")
+    try:
+        return float(text)
+    except ValueError:
+        raise BadInput(f"{text!r} seconds", where="FORETELL_SECONDS", fix="a number: 20, or 0 for no limit") from None
+
+
 SEARCH = (
     click.option("--only", multiple=True, callback=words_of, metavar="WORDS", help="Search these: dp,tp."),
     click.option("--without", multiple=True, callback=words_of, metavar="WORDS", help="Not these: pp,offload."),
@@ -84,6 +95,15 @@ SEARCH = (
     click.option("--max-memory", metavar="SIZE", help="Usable memory per GPU: '60 GB'."),
 )
 """What plans of a search have to be like."""
+
+EFFORT = (
+    click.option("--headroom", metavar="SHARE", help="Memory that the recommended plan leaves free (8 %)."),
+    click.option(
+        "--seconds", type=float, metavar="S", default=_usual_seconds, help="Ends with the best so far (20; 0: never)."
+    ),
+    click.option("--exhaustive", is_flag=True, help="Price every plan, those that cannot win too."),
+)
+"""How far a search goes."""
 
 MEASURED = (
     click.option("--calibration", metavar="FILE", default="", help="What `foretell calibrate` wrote; or none."),

@@ -37,17 +37,24 @@ def plan(
     also: str | Sequence[str] = (),
     fix: str = "",
     max_memory: str | float = 0.0,
+    headroom: str | float = 0.08,
+    seconds: float | None = None,
+    exhaustive: bool = False,
     top: int = 10,
     calibration: str | PathLike[str] = "",
 ) -> SearchResult:
-    """The best plans of all that are legal, every one of them priced as `predict` does.
+    """The plan to run of all that the trainer can run, each priced as `predict` does: `foretell plan`.
 
-    `best` is the fastest that fits, None if nothing does; `plans` are all, and can be written as a table. `finer` says
+    `best` is the recommended one, None if nothing fits: the simplest with `headroom` that is at most 3 % slower than
+    the `fastest`; `smaller` needs a quarter less memory. `plans` are all that were priced, and can be written as a
+    table: those that cannot win by their lower bounds are not, unless `exhaustive` is True. After `seconds` the answer
+    is the best so far, with `stopped` saying so, and `least_seconds` what no plan can be faster than. `finer` says
     what was chosen for the leading plans besides: the layers of each stage of a pipeline. With
     `batch_per_rank` the batch goes with the ranks that split it, and the answer is that with most samples a second.
     Ctrl-C returns what was found until then, with `complete` False.
     """
     from foretell.oracle import planning
+    from foretell.oracle.recommend import recommend
     from foretell.oracle.refinement import refine
     from foretell.oracle.request import read
 
@@ -65,10 +72,13 @@ def plan(
         also=also,
         fix=fix,
         max_memory=max_memory,
+        headroom=headroom,
+        seconds=seconds,
+        exhaustive=exhaustive,
         top=top,
         calibration=calibration,
     )
-    return refine(planning.answered_best(planning.questions(request))).found
+    return recommend(refine(planning.answered_best(planning.questions(request)))).found
 
 
 @checked

@@ -144,7 +144,7 @@ def least_seconds(counts: StageCounts, ranks: RankSeconds, host: HostFigures, at
 
 
 def bytes_by_kind(kinds: Sequence[BlockKind], local: RankProgram, weight_state: WeightStatePlan) -> Any:
-    """Bytes of weights and states that rest on a rank for a layer of each kind; those that several kinds use left out."""
+    """Bytes of weights and states that rest on a rank for a layer of each kind; those of several kinds are left out."""
     own = {kind: [weight_state.on_axes(weight, local.sampled) for weight in local.weights(kind)] for kind in kinds}
     users: dict[tuple[int, int], int] = {}
     for weights in own.values():

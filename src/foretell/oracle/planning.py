@@ -34,6 +34,10 @@ HALVINGS: Final = 3
 """How often the batch is halved in search of one that fits."""
 
 
+SEARCHING: Final = 0.8
+"""The share of its seconds that a search of the space may take: what is left is for stages and parts."""
+
+
 def space_of(request: Request) -> Space:
     """The plans that are looked through for a question."""
     if not request.batch:
@@ -95,7 +99,8 @@ def answered(question: Request, watching: Watching | None = None) -> PlanningAns
     """Search for one question's plans."""
     space = space_of(question)
     watch = watching(space) if watching else None
-    found = search(space, question.max_memory, watch, question.top, question.effort)
+    effort = msgspec.structs.replace(question.effort, seconds=SEARCHING * question.effort.seconds)
+    found = search(space, question.max_memory, watch, question.top, effort)
     return PlanningAnswer(question, space, replaced(found, model=question.model))
 
 

@@ -8,6 +8,7 @@ memory than there is.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Hashable, Iterator
 from typing import NamedTuple
 
@@ -94,6 +95,7 @@ def _chosen(
     And whether all were tried: nobody interrupted.
     """
     before, best, tried, effort, complete = answer.found.best, None, 0, Effort(), True
+    until = time.perf_counter() + answer.question.effort.seconds - answer.found.seconds
     reached = before.step_seconds if before else float("inf")
     try:
         for setting in _leading(answer, choice, reached):
@@ -102,7 +104,7 @@ def _chosen(
             found = choice.choose(answer, setting, reached * (1 - WORTH), effort)
             if found is not None:
                 best, reached = found, found.best.step_seconds
-            if effort.spent > choice.effort:
+            if effort.spent > choice.effort or time.perf_counter() > until:
                 break
     except KeyboardInterrupt:
         complete = False

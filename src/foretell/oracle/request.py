@@ -179,6 +179,9 @@ class Words(TypedDict, total=False):
     also: str | Sequence[str]
     fix: str
     max_memory: str | float | None
+    headroom: str | float | None
+    seconds: float | None
+    exhaustive: bool
     top: int
     calibration: str | PathLike[str]
     profile: str | PathLike[str]
@@ -216,6 +219,11 @@ def read(**words: Unpack[Words]) -> Request:
             without=_several(words.get("without", ()), "without"),
             also=_several(words.get("also", ()), "also"),
             fixed=words.get("fix", "").strip(),
+        ),
+        effort=SearchEffort(
+            exhaustive=words.get("exhaustive", False),
+            seconds=words.get("seconds") or float("inf"),
+            headroom=_share(words.get("headroom")),
         ),
         max_memory=_bytes(words.get("max_memory")),
         top=words.get("top", TOP),
@@ -266,3 +274,19 @@ def _count(value: int | None, what: str, where: str, fix: str) -> int:
 
 def _bytes(size: str | float | None) -> float:
     return quantity.parse(size, "memory", "--max-memory") if isinstance(size, str) else size or 0.0
+
+
+def _share(text: str | float | None) -> float:
+    """A share of memory: 0.08, or 8 %."""
+    if text is None:
+        return WHOLE.headroom
+    if not isinstance(text, str):
+        return text
+    number, percent, rest = text.partition("%")
+    try:
+        found = float(number) / (100 if percent else 1)
+    except ValueError:
+        found = -1.0
+    if rest.strip() or found < 0:
+        raise BadInput(f"a head-room of {text!r}", where="--headroom", fix="a share of memory: 0.08, or 8%")
+    return found

@@ -49,7 +49,7 @@ class SearchResult(Summarized, frozen=True, kw_only=True, dict=True):
     local_programs: int
     seconds: float
     plans_per_second: float
-    best: Candidate | None  # None: nothing fits
+    best: Candidate | None  # the recommended plan; before anything is recommended, the fastest; None: nothing fits
     top: tuple[Candidate, ...]
     pareto: tuple[Candidate, ...]  # plans that no other is both faster and smaller than; of those that fit, if some do
     nearest: Candidate | None  # the one that needs the least memory; None: all are refused
@@ -60,6 +60,8 @@ class SearchResult(Summarized, frozen=True, kw_only=True, dict=True):
     excluded: int = 0  # plans that were not priced because their lower bound is too slow or too large
     least_seconds: float = 0.0  # proven: no plan of the space that fits takes less; 0: nothing is
     finer: tuple[Refinement, ...] = ()  # what was chosen beside what the search varies
+    fastest: Candidate | None = None  # the optimum of the space, however full a device is
+    smaller: Candidate | None = None  # the fastest plan that needs a quarter less memory than the recommended one
 
     @property
     def plans(self) -> PricedPlans:

@@ -11,10 +11,11 @@ from foretell.cli.main import NOTHING_FITS
 from foretell.cli.notes import tell_notes
 from foretell.cli.plan_answers import SearchOutcome, answers_of, notes_of, refuse, what_would_fit
 from foretell.cli.plan_questions import batch_of, is_choice, limit_of, questions_of, run_of, today_of
-from foretell.cli.progress import Progress
+from foretell.cli.progress import Progress, ends_by_sigterm
 from foretell.cli.request_options import (
     BATCH_PER_RANK,
     CALIBRATION,
+    EFFORT,
     MODEL,
     ON,
     OPTIMIZER,
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from foretell.oracle.training import TrainingRun
 
 
-@click.command("plan", short_help="The best plan there is, and what comes close.")
+@click.command("plan", short_help="The plan to run, the fastest one, and a smaller one.")
 @with_options(
     MODEL,
     click.option("--from-config", metavar="FILE", help="What you run today: the best plan is told against it."),
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     OPTIMIZER,
     PRECISION,
     *SEARCH,
+    *EFFORT,
     CALIBRATION,
 )
 @click.option("--gpus", metavar="LOW..HIGH", help="A search for each number, doubling: 8..1024.")
@@ -57,16 +59,18 @@ if TYPE_CHECKING:
 @click.option("--epochs", type=float, metavar="N", help="Go through these so often (1).")
 @click.option("--price", callback=read_price, metavar="P", help="Of a device an hour: '$2'.")
 @click.option("--deadline", metavar="TIME", help="The training ends within this time: 30d.")
-@click.option("--top", type=int, default=10, metavar="N", help="How many plans are told (10).")
+@click.option("--all", "everything", is_flag=True, help="Also: the best of each mesh, the Pareto front, refusals.")
+@click.option("--top", type=int, default=10, metavar="N", help="Number of plans to print with --all (10).")
 @click.option("--table", metavar="FILE", help="Write every priced plan: plans.csv, plans.parquet.")
 @click.option("--html", metavar="FILE", help="Write a report to look at: one file, with charts.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def command(as_json: bool, **options: Any) -> None:
-    """The best plan for MODEL on a cluster, of all legal plans there are.
+    """The plan to run for MODEL on a cluster, of all that the trainer can run.
 
-    Every combination of axes, strategies, schedules, micro-batches and policies is
-    priced, time and memory; what rules refuse is counted by rule. Ctrl-C ends with
-    the best so far. The exit code is 1 if no plan fits, or none is done in time.
+    Recommended: the simplest plan with head-room that is as fast as the fastest to 3 %.
+    Fastest: the optimum of the space. Smaller: the fastest with a quarter less memory.
+    What cannot win by its lower bound is not priced (--exhaustive prices all). Ctrl-C, and
+    --seconds, end with the best so far. The exit code is 1 if no plan fits or is in time.
     """
     from foretell.records.tables import writable
 
@@ -79,7 +83,8 @@ def command(as_json: bool, **options: Any) -> None:
 
         choose_batch(options, run, progress, as_json)
         return
-    found = _searched(options, run, progress)
+    with ends_by_sigterm():
+        found = _searched(options, run, progress)
     change = _change(today, found.best, options["out"]) if today and found.best else None
     _write(found, options["table"], options["html"])
     if as_json:
@@ -94,6 +99,7 @@ def command(as_json: bool, **options: Any) -> None:
 def _searched(options: dict[str, Any], run: TrainingRun, progress: Progress) -> SearchOutcome:
     """Search for each number of ranks; the best of all that are done in time."""
     from foretell.oracle.planning import best_of, by_memory
+    from foretell.oracle.recommend import recommend
     from foretell.oracle.refinement import refine
 
     by, limit = options["by"], limit_of(options)
@@ -102,11 +108,11 @@ def _searched(options: dict[str, Any], run: TrainingRun, progress: Progress) -> 
     if by == "memory":
         answers = [one._replace(found=by_memory(one.found)) for one in answers]
     else:
-        answers = [refine(one) for one in answers]
+        answers = [recommend(refine(one)) for one in answers]
     spans = [_span(one, run) for one in answers]
     best = best_of([one for one, taken in zip(answers, spans, strict=True) if taken <= limit], by)
     tried = [] if best or best_of(answers, by) else what_would_fit(answers, progress)
-    return SearchOutcome(answers, best, tried, run, spans, limit, by)
+    return SearchOutcome(answers, best, tried, run, spans, limit, by, options["everything"])
 
 
 def _span(answer: PlanningAnswer, run: TrainingRun) -> float:

@@ -12,6 +12,7 @@ from msgspec import Meta
 from foretell.hardware import quantity
 from foretell.hardware.cluster import Cluster
 from foretell.oracle import planning
+from foretell.oracle.recommend import recommend
 from foretell.oracle.refinement import CHOICES, refine
 from foretell.oracle.request import Request, SearchConstraints, Upgrade
 from foretell.oracle.search import SearchResult
@@ -62,7 +63,7 @@ LISTED, PRICED = 0.5, 0.7
 
 def answer(search: Search, tell: Tell) -> SearchFound:
     answered = planning.answered(question_of(search), lambda space: _watch(space, tell))
-    found = _finer(answered, tell).found
+    found = recommend(_finer(answered, tell)).found
     if search.model.startswith(uploads.PREFIX):
         found = planning.replaced(found, model=uploads.named(search.model))
     section = search_section(found)
