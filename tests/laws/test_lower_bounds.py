@@ -1,4 +1,4 @@
-"""Laws of lower bounds: no plan is priced below its own, and a search that prunes by them finds what pricing all finds."""
+"""Laws of lower bounds: no plan is priced below its own, and pruning by them finds what pricing every plan finds."""
 
 from __future__ import annotations
 

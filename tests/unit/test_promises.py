@@ -32,7 +32,7 @@ MANY_PARAMETERS = {
     "functions/runs.py:simulate": 15,
     "functions/searches.py:choose_batch": 18,
     "functions/searches.py:diff": 9,
-    "functions/searches.py:plan": 15,
+    "functions/searches.py:plan": 18,
     "functions/searches.py:scale": 15,
     "functions/searches.py:sweep": 18,
     "functions/searches.py:whatif": 15,

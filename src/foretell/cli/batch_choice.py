@@ -27,6 +27,7 @@ def choose_batch(options: dict[str, Any], run: TrainingRun, progress: Progress, 
     from foretell.cli import plan_pages as pages
     from foretell.oracle.batches import sequence_of, tradeoff, weighed
     from foretell.oracle.planning import nearest
+    from foretell.oracle.recommend import recommend
     from foretell.oracle.refinement import refine
     from foretell.oracle.training import run as run_of
     from foretell.plan.text import parse
@@ -35,7 +36,7 @@ def choose_batch(options: dict[str, Any], run: TrainingRun, progress: Progress, 
     length = sequence_of(options["model"], options["seq"] or 0)
     by_noise = tradeoff(options["noise_scale"], epochs * run.tokens, epochs * run.samples, length)
     questions = [one for batch in _batches(options, by_noise.noise) for one in questions_of(options, batch)]
-    answers = [refine(one) for one in answers_of(questions, progress)]
+    answers = [recommend(refine(one)) for one in answers_of(questions, progress)]
     choice = weighed(answers, by_noise, price, by)
     table = batch_pages.tradeoff_table(choice, price)
     notes = by_noise.of_another(options["model"])

@@ -111,7 +111,7 @@ def choose_batch(
     """
     from foretell.errors import BadInput
     from foretell.oracle import batches as oracle
-    from foretell.oracle.refinement import refined_answer
+    from foretell.oracle.recommend import recommended_answer
     from foretell.oracle.request import read
 
     if by not in ("time", "money"):
@@ -134,7 +134,7 @@ def choose_batch(
     trade = oracle.tradeoff(noise, tokens, samples, oracle.sequence_of(request.model, request.seq))
     ranks = request.place.ranks
     chosen = oracle.wanted(batch, trade.noise, [ranks]) if isinstance(batch, str) else sorted(set(batch))
-    return oracle.weighed([refined_answer(request.changed(batch=each)) for each in chosen], trade, price, by)
+    return oracle.weighed([recommended_answer(request.changed(batch=each)) for each in chosen], trade, price, by)
 
 
 @checked

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy
 
@@ -19,14 +19,7 @@ from foretell.oracle.parts import LoweredModel, PartitionRow, Parts, Programs, S
 from foretell.program.rank_program import RankProgram
 
 
-class Limit(NamedTuple):
-    """Plans that take more than this are not priced."""
-
-    seconds: float
-    bytes: float
-
-
-class Bounds:
+class MeshBounds:
     """Bounds that plans of a space have in common, found when they are asked for."""
 
     def __init__(self, parts: Parts) -> None:

@@ -20,7 +20,7 @@ from foretell.plan.strategies.data import Data
 from foretell.plan.strategy import Strategy
 
 
-class Share(NamedTuple):
+class DoublingCost(NamedTuple):
     """The share of a step that a doubling of an axis costs: where its group lies in a node, and where it does not."""
 
     inside: float
@@ -28,16 +28,16 @@ class Share(NamedTuple):
 
 
 SHARES: Final = {
-    "tp": Share(0.07, 0.5),
-    "cp": Share(0.03, 0.15),
-    "pp": Share(0.02, 0.02),
-    "dp": Share(0.0, 0.01),
-    "ep": Share(0.02, 0.06),
+    "tp": DoublingCost(0.07, 0.5),
+    "cp": DoublingCost(0.03, 0.15),
+    "pp": DoublingCost(0.02, 0.02),
+    "dp": DoublingCost(0.0, 0.01),
+    "ep": DoublingCost(0.02, 0.06),
 }
 """Of the usual axes. Megatron-LM on A100 (Narayanan et al. 2021, arXiv 2104.04473, section 5.4) lost half of its
 throughput when tensor parallelism left the node; the rest is order of magnitude."""
 
-OTHERS: Final = Share(0.1, 0.4)
+OTHERS: Final = DoublingCost(0.1, 0.4)
 
 STATES: Final = 16.0
 """Bytes of weights, gradients and Adam's states for each parameter in mixed precision (Rajbhandari et al. 2020,

@@ -11,7 +11,7 @@ import numpy
 from foretell.cost.host import overlap_share
 from foretell.cost.memory import MemoryConstants, memory_constants
 from foretell.cost.prices import Prices
-from foretell.oracle.mesh_bounds import Bounds
+from foretell.oracle.mesh_bounds import MeshBounds
 from foretell.oracle.parts import Executed, PartitionRow, Parts, PolicySet, Programs, StageTraffic, StateRow
 from foretell.plan.job import batch_ranks
 from foretell.plan.plan import Plan
@@ -161,7 +161,7 @@ class MeshRows:
 
     # bounds
 
-    def least(self, bounds: Bounds, which: int) -> tuple[Any, Any]:
+    def least(self, bounds: MeshBounds, which: int) -> tuple[Any, Any]:
         """Seconds and bytes that the plans of a set of policies take at least: a figure for each variant."""
         variants, chosen = self._variants(), self.chosen[which]
         executed = self.parts.executed(chosen)

@@ -14,10 +14,11 @@ from typing import Final
 import numpy
 
 from foretell.cost.memory import usable_bytes
-from foretell.oracle.planning import PlanningAnswer, answered, replaced
+from foretell.oracle.planning import PlanningAnswer, Watching, answered, replaced
 from foretell.oracle.priced_plans import Candidate, PricedPlans, plainness
 from foretell.oracle.ratios import indistinguishable
-from foretell.oracle.request import SearchEffort
+from foretell.oracle.refinement import refined_answer
+from foretell.oracle.request import Request, SearchEffort
 from foretell.oracle.simplicity import simplicity
 
 SLOWER: Final = 0.03
@@ -39,6 +40,11 @@ def recommend(answer: PlanningAnswer) -> PlanningAnswer:
     smaller = _smaller(answer, best)
     top = (best, *(one for one in found.top if one.plan != best.plan))[: max(1, len(found.top))]
     return answer._replace(found=replaced(found, best=best, fastest=found.best, smaller=smaller, top=top))
+
+
+def recommended_answer(question: Request, watching: Watching | None = None) -> PlanningAnswer:
+    """What `foretell plan` answers: the search, what is chosen besides, and the plan to run."""
+    return recommend(refined_answer(question, watching))
 
 
 def room(answer: PlanningAnswer) -> float:

@@ -24,7 +24,7 @@ import numpy
 from foretell.compiling import available
 from foretell.cost.memory import usable_bytes
 from foretell.oracle.lower_bounds import roofline
-from foretell.oracle.mesh_bounds import Bounds, least
+from foretell.oracle.mesh_bounds import MeshBounds, least
 from foretell.oracle.mesh_order import Estimate
 from foretell.oracle.mesh_rows import Columns, MeshPlans, MeshRows
 from foretell.oracle.parts import Parts, PolicySet
@@ -98,7 +98,7 @@ class _Search:
         self.capacity = min(most or float("inf"), usable_bytes(space.trainer, space.cluster))
         self.meshes: list[tuple[Strategy, ...]] = []
         self.parts = Parts(space)
-        self.bounds = Bounds(self.parts)
+        self.bounds = MeshBounds(self.parts)
         self.chosen = [self.parts.chosen(policies) for policies in space.policies]
         self.alike = _by_model(self.chosen)
         self.blocks: list[MeshPlans] = []

@@ -68,6 +68,7 @@ class Space:
         self.words = _Words(wishes.fixed)
         self.refused: Counter[str] = Counter()
         self.why: dict[str, str] = {}  # of each rule, the first time it was broken
+        self._by_mesh: set[str] = set()  # rules that a whole mesh broke
         self.looked = 0  # meshes so far
         self._pipelined: dict[int, tuple[Pipeline, ...]] = {}
         self._schedulable: dict[tuple[Pipeline, int], bool] = {}
@@ -125,7 +126,7 @@ class Space:
         """Every mesh that no rule refuses, those with the least of a figure first."""
         for axes in sorted(self.every_mesh, key=first) if first else self.every_mesh:
             self.looked += 1
-            if self._passes(self._broken_mesh(axes)):
+            if self._passes(self._broken_mesh(axes), whole=True):
                 yield axes
 
     def _meshes(self, at: int, ranks: int) -> Iterator[tuple[Strategy, ...]]:
@@ -197,13 +198,17 @@ class Space:
         if batch % (ranks * count):
             yield Refusal("batch divides", undivided(batch, ranks, count))
 
-    def _passes(self, broken: Iterator[Refusal]) -> bool:
-        """Whether no rule is broken; the first that is broken is counted."""
+    def _passes(self, broken: Iterator[Refusal], whole: bool = False) -> bool:
+        """Whether no rule is broken; the first that is broken is counted. What a whole mesh breaks is said rather than
+        what an axis by itself does: it is nearer to what was asked for."""
         found = next(broken, None)
         if found is None:
             return True
         self.refused[found.rule] += 1
-        self.why.setdefault(found.rule, found.why)
+        if found.rule not in self.why or (whole and found.rule not in self._by_mesh):
+            self.why[found.rule] = found.why
+        if whole:
+            self._by_mesh.add(found.rule)
         return False
 
     def whole(self, plan: Plan) -> Setting:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from foretell.oracle.planning import PlanningAnswer
-from foretell.oracle.refinement import refined_answer
+from foretell.oracle.recommend import recommended_answer
 from foretell.sweeping.answers._question import request, told
 from foretell.sweeping.cell import FAILED, OK, TOO_LARGE, SweepCell, SweepRow, row
 from foretell.units import show_bytes
@@ -14,7 +14,7 @@ ALONE = False
 
 def answer(cell: SweepCell) -> SweepRow:
     """Search, and tell the winner as `foretell predict` does."""
-    answer = refined_answer(request(cell))
+    answer = recommended_answer(request(cell))
     found = answer.found
     if not found.complete:  # the search takes Ctrl-C for itself, and half an answer is none
         raise KeyboardInterrupt
