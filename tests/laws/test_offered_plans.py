@@ -31,7 +31,7 @@ DIALECTS = {
     "deepspeed": ("deepspeed",),
     "nanotron": ("nanotron",),
 }
-"""Trainers that have configurations of their own; plans of `pytorch` and `fsdp` are run by scripts, which say anything."""
+"""Trainers that have configurations of their own; `pytorch` and `fsdp` are scripts, which say anything."""
 
 QUESTIONS = (("llama3-8b", "16xh100", 64), ("llama3.2-3b", "16xh100", 32), ("mixtral-8x7b", "16xh100", 32))
 """Layers that divide among all stages, 28 that do not, and experts."""
