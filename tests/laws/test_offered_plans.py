@@ -84,9 +84,10 @@ def test_what_is_offered_is_written(name: str, model: str, on: str, batch: int) 
 
 
 def wider(space: Space, count: int) -> Iterator[Plan]:
-    """Random plans of a space in which the trainer's configuration could say everything."""
+    """Random plans of a space where the trainer's configuration can say everything, with what hosts can take."""
     everything = msgspec.structs.replace(space.trainer, offered=trainer("pytorch").offered)
-    whole = Space(space.graph, space.job, everything, space.cluster, space.precision.name, space.wishes)
+    wishes = msgspec.structs.replace(space.wishes, also=("offload",))
+    whole = Space(space.graph, space.job, everything, space.cluster, space.precision.name, wishes)
     draw, meshes = random.Random(space.trainer.name), list(whole.meshes())
     while count:
         axes = draw.choice(meshes)
