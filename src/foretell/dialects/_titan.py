@@ -98,7 +98,7 @@ def _stages(recipe: Recipe) -> Document:
 
 
 def _modules(recipe: Recipe, head: str) -> Document:
-    """The modules of each stage, where it has layers of its own: the embedding is in the first, the head in the last."""
+    """The modules of each stage where a plan says its layers; the embedding is in the first, the head in the last."""
     if not recipe.split:
         return {}
     ends = [0, *itertools.accumulate(recipe.split)]
