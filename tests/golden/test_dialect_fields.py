@@ -13,11 +13,14 @@ from typing import Any
 
 import pytest
 
-from foretell.dialects import dialect, write
+from foretell.dialects import dialect, recipe_of, write
 from foretell.dialects._formats import Code
 from foretell.errors import BadInput
+from foretell.plan.text import parse
 from golden.target_fields import KEPT, PLACES
 from laws.test_dialects import legal
+from laws.test_offered_plans import DIALECTS, QUESTIONS, shown
+from laws.test_offered_plans import found as offered
 
 FIELDS: dict[str, dict[str, list[str]]] = json.loads(KEPT.read_text())
 
@@ -75,14 +78,30 @@ def test_all_that_is_written_is_a_field_of_the_target(name: str) -> None:
             document = write(dialect(name), recipe).document
         except BadInput:
             continue
-        for key, value in document.items():
-            if value is None or key in NO_FIELD.get(name, ()):
-                continue
-            assert key in FIELDS[name], f"{name} has no field {key}"
-            plain = isinstance(value, Code) or any(accepts(kind, value) for kind in FIELDS[name][key])
-            assert plain, (key, value, FIELDS[name][key])
-            seen.add(key)
+        seen |= checked(name, document)
     assert len(seen) >= 5
+
+
+def checked(name: str, document: dict[str, Any]) -> set[str]:
+    """The keys of a file, each a field of the target that takes its value."""
+    keys = {key for key, value in document.items() if value is not None and key not in NO_FIELD.get(name, ())}
+    for key in keys:
+        assert key in FIELDS[name], f"{name} has no field {key}"
+        value = document[key]
+        plain = isinstance(value, Code) or any(accepts(kind, value) for kind in FIELDS[name][key])
+        assert plain, (key, value, FIELDS[name][key])
+    return keys
+
+
+@pytest.mark.parametrize("trainer", DIALECTS)
+def test_what_the_search_shows_has_only_fields_of_the_target(trainer: str) -> None:
+    """The headline, the front and the alternatives of a model whose 28 layers do not divide among 8 stages."""
+    model, on, batch = QUESTIONS[1]
+    answer = offered(trainer, model, on, batch)
+    for text in shown(answer):
+        recipe = recipe_of(answer.space.setting(parse(text)), model, answer.space.cluster)
+        for name in DIALECTS[trainer]:
+            assert checked(name, write(dialect(name), recipe).document)
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ DIALECTS = {
     "deepspeed": ("deepspeed",),
     "nanotron": ("nanotron",),
 }
-"""Trainers that have configurations of their own; plans of `pytorch` and `fsdp` are run by scripts, which say anything."""
+"""Trainers that have configurations of their own; `pytorch` and `fsdp` are scripts, which say anything."""
 
 QUESTIONS = (("llama3-8b", "16xh100", 64), ("llama3.2-3b", "16xh100", 32), ("mixtral-8x7b", "16xh100", 32))
 """Layers that divide among all stages, 28 that do not, and experts."""
@@ -84,9 +84,10 @@ def test_what_is_offered_is_written(name: str, model: str, on: str, batch: int) 
 
 
 def wider(space: Space, count: int) -> Iterator[Plan]:
-    """Random plans of a space in which the trainer's configuration could say everything."""
+    """Random plans of a space where the trainer's configuration can say everything, with what hosts can take."""
     everything = msgspec.structs.replace(space.trainer, offered=trainer("pytorch").offered)
-    whole = Space(space.graph, space.job, everything, space.cluster, space.precision.name, space.wishes)
+    wishes = msgspec.structs.replace(space.wishes, also=("offload",))
+    whole = Space(space.graph, space.job, everything, space.cluster, space.precision.name, wishes)
     draw, meshes = random.Random(space.trainer.name), list(whole.meshes())
     while count:
         axes = draw.choice(meshes)

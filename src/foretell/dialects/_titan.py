@@ -10,6 +10,9 @@ from foretell.dialects._table import Correspondence, Document, Figures, Formula,
 from foretell.errors import BadInput
 
 _DEGREES = "parallelism"
+_FQNS = f"{_DEGREES}.module_fqns_per_model_part"
+_PER_STAGE = f"{_DEGREES}.pipeline_parallel_layers_per_stage"
+_ORDER = f"{_DEGREES}.pipeline_parallel_schedule"
 
 FLAVORS: Final = {
     "llama3.2-1b": "1B",
@@ -81,33 +84,28 @@ def _batch(document: Document) -> Figures:
     return figures | ({"batch": batch} if batch > 0 else {"microbatches": local // micro})
 
 
-_FQNS = f"{_DEGREES}.module_fqns_per_model_part"
-_PER_STAGE = f"{_DEGREES}.pipeline_parallel_layers_per_stage"
-_ORDER = f"{_DEGREES}.pipeline_parallel_schedule"
-
-
-def _stages(recipe: Recipe, head: str) -> Document:
-    """Looped schedules have two stages a rank unless the layers of a stage are given, or the modules of each."""
+def _stages(recipe: Recipe) -> Document:
+    """Looped schedules have two stages a rank unless the layers of a stage are given."""
     if recipe.pipeline == 1:
         return {}
     name = SCHEDULES.get(recipe.schedule)
     keys: Document = {_ORDER: name} if name else {}
-    if recipe.split:
-        keys[_FQNS] = _modules(recipe.split, head)
-    elif recipe.chunks > STAGES_PER_RANK and recipe.shape is not None:
+    if recipe.chunks > STAGES_PER_RANK and recipe.shape is not None and not recipe.split:
         stages = recipe.pipeline * recipe.chunks
         both_ends = recipe.shape.layers + 2  # the embedding and the head count as a layer each
         keys[_PER_STAGE] = -(-both_ends // stages)
     return keys
 
 
-def _modules(split: tuple[int, ...], head: str) -> list[list[str]]:
-    """The modules of each stage: the embedding in the first, the last norm and the head in the last."""
-    ends = [0, *itertools.accumulate(split)]
+def _modules(recipe: Recipe, head: str) -> Document:
+    """The modules of each stage where a plan says its layers; the embedding is in the first, the head in the last."""
+    if not recipe.split:
+        return {}
+    ends = [0, *itertools.accumulate(recipe.split)]
     stages = [[f"layers.{layer}" for layer in range(*pair)] for pair in itertools.pairwise(ends)]
     stages[0].insert(0, "tok_embeddings")
     stages[-1] += ["norm", head]
-    return stages
+    return {_FQNS: stages}
 
 
 def _split(stages: Any) -> tuple[int, ...]:
@@ -139,7 +137,7 @@ def _schedule(document: Document) -> Figures:
 
 def stages(head: str) -> Formula:
     """The order of a pipeline and its stages. `head` is the module that makes the logits."""
-    return Formula((_ORDER, _PER_STAGE, _FQNS), lambda recipe: _stages(recipe, head), _schedule)
+    return Formula((_ORDER, _PER_STAGE, _FQNS), lambda recipe: _stages(recipe) | _modules(recipe, head), _schedule)
 
 
 COMMON: Final[tuple[Correspondence, ...]] = (

@@ -47,6 +47,12 @@ def _bucket_bytes(document: Document) -> Figures:
     return {"bucket": GRADIENT[not half] * int(document.get(f"{_ZERO}.reduce_bucket_size", 0))}
 
 
+def _group(document: Document) -> Figures:
+    """MiCS: shares among groups of ranks. It is read and not written: releases after 0.19 refuse it."""
+    size = int(document.get(f"{_ZERO}.mics_shard_size", -1))
+    return {"shard": size} if size > 0 else {}
+
+
 def _interval(recipe: Recipe) -> Document:
     every = {"block": 1, "none": 0}.get(recipe.recompute, recipe.recompute.removeprefix("every"))
     return {"pipeline.activation_checkpoint_interval": int(every)} if str(every).isdecimal() and every else {}
@@ -55,12 +61,6 @@ def _interval(recipe: Recipe) -> Document:
 def _recomputed(document: Document) -> Figures:
     every = int(document.get("pipeline.activation_checkpoint_interval", 0))
     return {"recompute": {0: "none", 1: "block"}.get(every, f"every{every}")}
-
-
-def _group(document: Document) -> Figures:
-    """MiCS: shares among groups of ranks. It is read and not written: releases after 0.19 refuse it."""
-    size = int(document.get(f"{_ZERO}.mics_shard_size", -1))
-    return {"shard": size} if size > 0 else {}
 
 
 def _fixed(recipe: Recipe) -> Document:

@@ -78,7 +78,6 @@ DIALECT = Dialect(
             "model", _MODEL, also=tuple((name, {"model_spec.0": size}) for name, size in FLAVORS.items()), open=True
         ),
         *COMMON,
-        stages("lm_head"),
         KeyChoice(
             "precision",
             {
@@ -122,6 +121,7 @@ DIALECT = Dialect(
         ),
         KeyChoice("exchange", {"ring": {}}, default="ring"),
         KeyChoice("expert_tensor", {1: {}}, default=1),
+        stages("lm_head"),
     ),
     elsewhere={"optimizer": "optimizer=default_adamw(...) of the configuration"},
     fixed=_fixed,

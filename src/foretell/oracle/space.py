@@ -234,25 +234,23 @@ class Space:
         return self._passes(cannot_say_pipeline(self.trainer.offered, pipeline))
 
     def _cuts(self, pipeline: Pipeline) -> Iterator[Pipeline]:
-        """Stages as the trainer cuts them, and those with short ends, where it can be told the layers of each.
+        """Stages as the trainer cuts them; where it wants them equal and they cannot be, those that it can be told.
 
-        No rank has more layers in these than it has to: with other numbers of stages there are better ones.
+        In these no rank has more layers than it has to: with other numbers of virtual stages there are better ones.
+        Trainers that cut unequal stages are told others for the leading plans alone (`oracle.stages`).
         """
         trainer, schedule, layers = self.trainer, find(pipeline.schedule), self.around.layers
         parts = schedule.parts(pipeline.ranks, pipeline.chunks or schedule.least_chunks)
-        said: list[tuple[int, ...]] = []
-        if trainer.legal.uneven_stages and trainer.offered.splits and parts <= layers:
-            said += (cut for cut in short_ends(layers, parts) if max(cut) * parts - layers < pipeline.ranks)
-            if trainer.legal.layers_divide and layers % parts and not pipeline.chunks:
-                said.insert(0, layers_per_stage("even", layers, parts))
+        splits: list[tuple[int, ...]] = [()]
         if trainer.legal.layers_divide and layers % parts:
-            plain = () if said else ((),)
-        else:
+            told = trainer.legal.uneven_stages and trainer.offered.splits and parts <= layers
+            even = [] if pipeline.chunks else [layers_per_stage("even", layers, parts)]
+            short = [cut for cut in short_ends(layers, parts) if max(cut) * parts - layers < pipeline.ranks]
+            splits = [*even, *short] if told and even + short else [()]
+        elif not says_number(trainer.offered, pipeline):
             own = layers_per_stage(trainer.pipeline.split, layers, parts, self.around.costs)
-            named = layers_per_stage("even", layers, parts) if 0 in own else own
-            plain = ((),) if says_number(trainer.offered, pipeline) else (named,)
-            said = [cut for cut in said if cut != own]
-        yield from (msgspec.structs.replace(pipeline, split=split) for split in dict.fromkeys((*plain, *said)))
+            splits = [layers_per_stage("even", layers, parts) if 0 in own else own]
+        yield from (msgspec.structs.replace(pipeline, split=split) for split in dict.fromkeys(splits))
 
     def schedulable(self, pipeline: Pipeline, microbatches: int) -> bool:
         """Whether a pipeline can take so many micro-batches."""

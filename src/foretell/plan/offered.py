@@ -12,7 +12,8 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 
 from foretell.plan.plan import Plan, axis_text, policy_text
-from foretell.plan.policies.recompute import NOTHING, Recompute
+from foretell.plan.policies.offload import Offload
+from foretell.plan.policies.recompute import Recompute
 from foretell.plan.policy import Policy
 from foretell.plan.refusal import Refusal
 from foretell.plan.strategies.context import Context
@@ -22,6 +23,7 @@ from foretell.plan.strategies.tensor import Tensor
 
 StorageWord: TypeAlias = Literal["zero1", "zero2", "zero3"]
 Exchange: TypeAlias = Literal["ring", "alltoall"]
+OffloadWords: TypeAlias = Literal["any", "optimizer", "optimizer+weights"]
 
 RULE: Final = "trainer's configuration"
 
@@ -36,6 +38,7 @@ class Offered(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         "never", "whole", "any"
     ]  # divided; `whole`: each on one rank, also where tensor ranks split layers
     recompute: tuple[str, ...]  # `every` for any number of blocks
+    offload: tuple[OffloadWords, ...]
     virtual_stages: tuple[str, ...]  # numbers of stages of a rank that it says without the layers of each
     splits: bool  # the layers of each stage
 
@@ -91,10 +94,12 @@ def says_number(offered: Offered, pipeline: Pipeline) -> bool:
 def cannot_say_policies(offered: Offered, policies: Iterable[Policy]) -> Iterator[Refusal]:
     """The same of policies."""
     for policy in policies:
-        if isinstance(policy, Recompute) and policy.option != NOTHING:
-            word = "every" if policy.every else policy.granularity
-            if not _has(offered.recompute, word):
-                yield _unsaid(policy_text(policy))
+        if isinstance(policy, Recompute) and policy != Recompute():
+            said = _has(offered.recompute, "every" if policy.every else policy.granularity)
+        else:
+            said = not isinstance(policy, Offload) or not policy.moved or _has(offered.offload, "+".join(policy.moved))
+        if not said:
+            yield _unsaid(policy_text(policy))
 
 
 def _has(words: tuple[str, ...], word: str) -> bool:
