@@ -122,7 +122,7 @@ def test_no_single_change_of_the_fastest_plan_is_faster_and_fits(case: str) -> N
         if step.memory_bytes <= answer.found.capacity:
             tried += 1
             assert step.step_seconds >= fastest.step_seconds * (1 - WORTH), f"{plan} beats {fastest.plan}"
-    assert tried >= 8
+    assert tried >= 5
 
 
 @pytest.mark.parametrize("case", CASES)
