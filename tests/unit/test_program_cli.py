@@ -272,7 +272,7 @@ def test_a_grid_gets_smaller_too(foretell: Any) -> None:
 def test_a_plan_that_is_smaller_is_packed(foretell: Any) -> None:
     ran = foretell(SMALL, "--on", "16xh100", "--plan", "dp4 tp2")
     assert ran.code == 0
-    assert "8 of the 16 ranks" in ran.err
+    assert "8 of the 16 GPUs" in ran.err
     assert "note" not in foretell(SMALL, "--on", "8xh100", "--plan", "dp4 tp2", "--batch", "4").err
 
 

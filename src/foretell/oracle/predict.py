@@ -147,7 +147,7 @@ def explained(found: T, setting: Setting, cluster: Cluster) -> T:
 def _limits(plan: PricedProgram, cluster: Cluster, found: Prediction, slower: float = 1.0) -> tuple[Bottleneck, ...]:
     """The rules that fire; `slower` is how much longer than by its prices a rank computes."""
     why = causes(plan.program, plan.prices, found.breakdown, lambda kind: slower * _compute(plan, kind))
-    why = why._replace(redundant=slower * why.redundant)
+    why = why._replace(redundant=slower * why.redundant, uneven=found.imbalance)
     memory = cluster.device.memory_bytes
     return tuple(bottlenecks(found.breakdown, found.step_seconds, found.memory, memory, why, found.training))
 
