@@ -171,14 +171,18 @@ def _compute(plan: PricedProgram, kind: BlockKind) -> float:
 
 def _model_flops(setting: Setting) -> float:
     """Matrix work of a step, forward and backward, that the model itself needs."""
-    graph = setting.plan.policy(Lora).trained(setting.graph)
-    return float(_matrix_flops(graph) * setting.plan.microbatches)
+    return float(_matrix_flops(_trained(setting)) * setting.plan.microbatches)
 
 
 def _flops_again(setting: Setting) -> float:
     """Matrix work of a step that runs a second time, by the plan's recompute policy."""
-    graph, rule = setting.graph, setting.plan.policy(Recompute).rule
-    return float(_recomputed_flops(graph, rule) * setting.plan.microbatches)
+    rule = setting.plan.policy(Recompute).rule
+    return float(_recomputed_flops(_trained(setting), rule) * setting.plan.microbatches)
+
+
+def _trained(setting: Setting) -> Graph:
+    """The model with its adapters, where it has some."""
+    return setting.plan.policy(Lora).trained(setting.graph)
 
 
 @functools.lru_cache(maxsize=256)
