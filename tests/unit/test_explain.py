@@ -73,6 +73,15 @@ def test_causes_behind_the_step() -> None:
     assert _fired(step, causes=Causes(exhausted=(Exhausted("tp", 8, 8, "heads"),))) == {"number of ranks"}
 
 
+def test_a_bubble_says_what_of_it_is_stage_imbalance() -> None:
+    parts = {"forward": 0.7, "bubble": 0.3}
+    (even,) = bottlenecks(parts, 1.0, ROOM, 100.0, Causes())
+    assert even.why == "pipeline stages idle: 30 % of the step (threshold 10 %)"
+    (uneven,) = bottlenecks(parts, 1.0, ROOM, 100.0, Causes(uneven=2 / 3))
+    assert uneven.why == f"{even.why}, 10 % by the schedule and 20 % by stage imbalance"
+    assert "split" in uneven.relief and "split" not in even.relief
+
+
 def test_memory() -> None:
     full = msgspec.structs.replace(ROOM, device=95.0, reserved=95.0, allocated=95.0)
     assert _fired({"forward": 1.0}, full) == {"memory"}

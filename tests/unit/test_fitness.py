@@ -71,10 +71,10 @@ ONE_RULE = [
     (RESNET, "spatial2x2x2", "extents to cut", "spatial2x2x2 cuts 3 extents, and", "spatial4x2"),
     (RESNET, "spatial2x8", "spatial limit", "width into 8, and it is 7", "spatial4x4"),
     (RESNET, "spatial8[layer4]", "spatial limit", "it is 7", "spatial4x2[layer4]"),
-    (RESNET, "spatial8[fc]", "spatial limit", "[fc] of resnet50 has nothing to split so", "dp8"),
-    (GPT, "spatial2", "spatial limit", "nothing to split so", "dp2"),
+    (RESNET, "spatial8[fc]", "spatial limit", "[fc] of resnet50 has no spatial dimension to split", "dp8"),
+    (GPT, "spatial2", "spatial limit", "no spatial dimension to split", "dp2"),
     (RESNET, "filter128[layer1]", "filter limit", "has 64 filters only", "dp2 filter64[layer1]"),
-    (RESNET, "channel2[maxpool]", "channel limit", "[maxpool] of resnet50 has nothing to split so", "dp2"),
+    (RESNET, "channel2[maxpool]", "channel limit", "[maxpool] of resnet50 has no channels to split", "dp2"),
     (RESNET, "filter128", "filter limit", "conv1 has 64 filters", "dp2 filter64"),
     # Heads: of keys and values too, unless there is only one for all.
     (FEW_KEYS, "tp8", "heads divide", "4 key and value heads are not a multiple of tp8", "dp2 tp4"),

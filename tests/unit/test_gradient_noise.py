@@ -80,7 +80,7 @@ def test_the_record_of_a_run_is_a_noise_scale(tmp_path: Path) -> None:
     assert tradeoff(images, 0, 0, 0).noise == pytest.approx(4.0)
     for wrong, length, said in (
         (images, 32, "no sequences"),
-        (kept(tmp_path, None), 32, "nobody looked"),
+        (kept(tmp_path, None), 32, "its gradients were not measured"),
         (kept(tmp_path, NoiseScale(samples=None, error=None, sequence=0, looks=())), 0, "all that its looks showed"),
         (str(tmp_path / "none.json"), 0, "cannot read"),
     ):

@@ -91,7 +91,7 @@ def test_memory_is_a_limit_too(foretell: Any) -> None:
     assert [gap["limit"] for gap in lines["dp"]["gaps"]] == ["memory"] * len(lines["dp"]["gaps"]) != []
     assert lines["dp:zero3"]["points"]
     ran = foretell(*options, "1 MB")
-    assert ran.code == 2 and "no strategy holds" in ran.err
+    assert ran.code == 2 and "no strategy fits" in ran.err
 
 
 def test_the_page(foretell: Any) -> None:

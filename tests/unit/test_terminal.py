@@ -140,7 +140,7 @@ def test_completion(foretell: Any, shell: str) -> None:
 
 def test_the_most_similar_runs_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     def group(source: str, trainer: str, device: str, extent: str, error: float, runs: int = 6) -> SimilarRuns:
-        return SimilarRuns(source=source, trainer=trainer, device=device, work="matrix products", extent=extent,
+        return SimilarRuns(source=source, trainer=trainer, device=device, work="transformers", extent=extent,
                      errors=(error,) * runs)  # fmt: skip
 
     known = (
@@ -155,10 +155,14 @@ def test_the_most_similar_runs_are_told(monkeypatch: pytest.MonkeyPatch) -> None
     assert (exact.runs, exact.median_error, exact.study) == (6, 0.05, "a")
     few = accuracy("h100", "nanotron", 8, ("always", "ranks"))  # two runs on one node tell too little
     assert few is not None
-    assert (few.runs, few.alike) == (8, ("matrix products", "nanotron", "h100"))
+    assert (few.runs, few.alike) == (8, ("transformers", "nanotron", "h100"))
     other = accuracy("b200", "deepspeed", 8, ("always", "ranks"))
     assert other is not None
-    assert other.runs == 20
+    assert (other.runs, other.trainer_runs, other.of_the_trainer) == (20, 0, False)
+    assert str(other).startswith("no measured run of deepspeed (transformers), so the interval is wider")
+    elsewhere = accuracy("b200", "fsdp", 8, ("always", "ranks"))  # its own runs, before those of others on the device
+    assert elsewhere is not None
+    assert (elsewhere.runs, elsewhere.alike, elsewhere.study_name) == (12, ("transformers", "fsdp"), "c")
     assert accuracy("h100", "fsdp", 8, ("always", "convolutions")) is None
 
 

@@ -164,7 +164,7 @@ def _verdict(found: Why) -> str:
         ]
         if found.too_much:
             share = show_percent(found.too_much / found.capacity)
-            rows.append(("too much", f"{show_bytes(found.too_much)}, {share} of usable memory"))
+            rows.append(("over", f"{show_bytes(found.too_much)}, {share} of usable memory"))
     return lines([*rows, *_rival(found), *accuracy_line(step)])
 
 

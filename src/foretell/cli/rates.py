@@ -119,6 +119,7 @@ MEMORY: Final[Mapping[str, str]] = {
     "workspace": "library workspaces",
     "allocator": "allocator overhead",
     "context": "device context",
+    "trainer's copies": "trainer's buffers",
     "resting": "weights, gradients and states",
     "held by streams": "held by communication streams",
     "update's copies": "copies in the optimizer step",

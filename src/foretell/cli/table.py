@@ -40,19 +40,24 @@ def fit(text: str, width: int) -> str:
     return f"{text[:head]}..{text[len(text) - (width - 2 - head) :]}"
 
 
+GLUE = "\u00a0"
+"""A space at which a line does not end."""
+
 _LABEL = re.compile(r"  (?:where|try|rule|why) +")
 
 
 def folded(text: str, indent: int = 2, before: str = "", width: int = WIDTH) -> str:
-    """A paragraph in lines of eighty columns that goes on indented, after what stands before it; words stay whole."""
-    return textwrap.fill(
-        text,
+    """A paragraph in lines of eighty columns that goes on indented, after what stands before it; words stay whole, and
+    a number stays with its per cent sign."""
+    filled = textwrap.fill(
+        text.replace(" %", f"{GLUE}%").replace("± ", f"±{GLUE}"),
         width,
         initial_indent=before,
         subsequent_indent=" " * indent,
         break_long_words=False,
         break_on_hyphens=False,
     )
+    return filled.replace(GLUE, " ")
 
 
 def folded_lines(message: str) -> str:

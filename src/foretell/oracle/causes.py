@@ -54,6 +54,7 @@ class Causes(NamedTuple):
     unevenness: float = 1.0  # its work over the mean
     redundant: float = 0.0  # of work that every rank of an axis does, and one would be enough for
     exhausted: tuple[Exhausted, ...] = ()
+    uneven: float = 0.0  # share of the critical rank's bubble that is stage imbalance
 
 
 NO_CAUSES = Causes()

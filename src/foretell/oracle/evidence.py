@@ -111,7 +111,8 @@ class Evidence(NamedTuple):
         yield from ["kernels"] * RANKED.index(self.compute)
         convolutions = ["convolutions"] if self.products == "convolution" else []
         yield from convolutions
-        yield from ["software"] if self.software != MEASURED or not seen(self.trainer, convolutions) else []
+        fitted_elsewhere = self.constants == PUBLISHED and not seen(self.trainer, convolutions)
+        yield from ["software"] if self.software != MEASURED or fitted_elsewhere else []
         yield from ["links"] * (RANKED.index(self.network) if self.network else 0)
         yield from ["ranks"] if self.communication else []
         yield from ["nodes"] if self.nodes > 1 else []

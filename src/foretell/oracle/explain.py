@@ -62,6 +62,8 @@ def _is(name: str) -> Callable[[str], bool]:
     return lambda key: key == name
 
 
+BUBBLE = "pipeline bubble"
+
 RULES = (
     Rule("gradient exchange", "limit", _along(*GRADIENTS), 0.05, "exposed gradient and weight communication",
          "a larger batch, more accumulation steps, overlap, or fewer data-parallel ranks"),
@@ -69,7 +71,7 @@ RULES = (
          "a smaller degree, or a group that stays inside a node"),
     Rule("messages between neighbours", "bottleneck", _along(*NEIGHBOURS), 0.05, "exposed point-to-point messages",
          "fewer stages or larger parts, or faster links between neighbours"),
-    Rule("pipeline bubble", "limit", _is("bubble"), 0.10, "stages idle, by the schedule and by stage imbalance",
+    Rule(BUBBLE, "limit", _is("bubble"), 0.10, "pipeline stages idle",
          "more micro-batches, an interleaved or zero-bubble schedule, fewer stages"),
     Rule("host", "bottleneck", _is("host"), 0.10, "the GPU waits for kernel launches",
          "+compiled or +captured, larger micro-batches, a smaller TP degree"),
@@ -93,7 +95,8 @@ def bottlenecks(
     run: Training | None = None,
 ) -> Iterator[Bottleneck]:
     """The rules that fire for a prediction, largest share first; then axes that can have no more ranks."""
-    found = [bottleneck for rule in RULES if (bottleneck := _fired(rule, breakdown, step))]
+    fired = [bottleneck for rule in RULES if (bottleneck := _fired(rule, breakdown, step))]
+    found = [_split_bubble(one, causes.uneven) if one.name == BUBBLE else one for one in fired]
     found += list(_memory(memory, capacity))
     found += list(_behind(causes, step))
     found += list(_whole_run(run)) if run else []
@@ -173,6 +176,16 @@ def _fired(rule: Rule, breakdown: Mapping[str, float], step: float) -> Bottlenec
         return None
     why = f"{rule.why}: {_share(share, 'the step', rule.least)}"
     return Bottleneck(rule.name, rule.kind, share, why, rule.relief)
+
+
+def _split_bubble(bubble: Bottleneck, uneven: float) -> Bottleneck:
+    """A bubble with what of it is the schedule's and what is stage imbalance, and what relieves the larger part."""
+    if uneven * bubble.share < WORTH:
+        return bubble
+    parts = [show_percent(part * bubble.share, 0) for part in (1 - uneven, uneven)]
+    why = f"{bubble.why}, {parts[0]} by the schedule and {parts[1]} by stage imbalance"
+    relief = "an even split of the layers (pp4:1f1b,split=...), or an interleaved schedule"
+    return msgspec.structs.replace(bubble, why=why, relief=relief if uneven > 0.5 else bubble.relief)
 
 
 def _share(value: float, whole: str, least: float) -> str:

@@ -147,7 +147,7 @@ def explained(found: T, setting: Setting, cluster: Cluster) -> T:
 def _limits(plan: PricedProgram, cluster: Cluster, found: Prediction, slower: float = 1.0) -> tuple[Bottleneck, ...]:
     """The rules that fire; `slower` is how much longer than by its prices a rank computes."""
     why = causes(plan.program, plan.prices, found.breakdown, lambda kind: slower * _compute(plan, kind))
-    why = why._replace(redundant=slower * why.redundant)
+    why = why._replace(redundant=slower * why.redundant, uneven=found.imbalance)
     memory = cluster.device.memory_bytes
     return tuple(bottlenecks(found.breakdown, found.step_seconds, found.memory, memory, why, found.training))
 
@@ -171,14 +171,18 @@ def _compute(plan: PricedProgram, kind: BlockKind) -> float:
 
 def _model_flops(setting: Setting) -> float:
     """Matrix work of a step, forward and backward, that the model itself needs."""
-    graph = setting.plan.policy(Lora).trained(setting.graph)
-    return float(_matrix_flops(graph) * setting.plan.microbatches)
+    return float(_matrix_flops(_trained(setting)) * setting.plan.microbatches)
 
 
 def _flops_again(setting: Setting) -> float:
     """Matrix work of a step that runs a second time, by the plan's recompute policy."""
-    graph, rule = setting.graph, setting.plan.policy(Recompute).rule
-    return float(_recomputed_flops(graph, rule) * setting.plan.microbatches)
+    rule = setting.plan.policy(Recompute).rule
+    return float(_recomputed_flops(_trained(setting), rule) * setting.plan.microbatches)
+
+
+def _trained(setting: Setting) -> Graph:
+    """The model with its adapters, where it has some."""
+    return setting.plan.policy(Lora).trained(setting.graph)
 
 
 @functools.lru_cache(maxsize=256)

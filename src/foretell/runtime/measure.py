@@ -34,7 +34,7 @@ class Samples(msgspec.Struct, frozen=True):
 
 
 class Measurement(Observation, frozen=True, kw_only=True):
-    """A run that was observed. Its breakdown is that of the rank that works most; what nobody saw is `other`."""
+    """A run that was observed. Its breakdown is that of the rank that works most; unattributed time is `other`."""
 
     model: str
     plan: str

@@ -96,7 +96,7 @@ class RestartLog(msgspec.Struct, frozen=True, kw_only=True):
     goodput: float  # their share
     checkpoint_seconds: float  # of one, in the mean
     restart_seconds: float  # from a failure until steps go on, in the mean
-    lost_seconds: float  # of work that was done again, and of what nobody saw
+    lost_seconds: float  # of repeated work, and unattributed
     interval: float  # seconds of steps between two checkpoints
     mtbf: float  # that was asked for; 0: failures came by themselves, or at set steps
     not_reached: tuple[int, ...] = ()  # steps before which a rank was to die, and none did

@@ -290,12 +290,9 @@ def _memory(found: Prediction) -> str:
 def _why(found: Prediction) -> list[str]:
     if not found.bottlenecks:
         return []
-    import textwrap
-
     lines: list[str] = []
     for one in found.bottlenecks:
-        lines.append(textwrap.fill(f"{one.kind}: {one.name}. {one.why}", WIDTH, subsequent_indent="  "))
-        lines.append(textwrap.fill(f"try {one.relief}", WIDTH, initial_indent="  ", subsequent_indent="  "))
+        lines += [folded(f"{one.kind}: {one.name}. {one.why}"), folded(f"try {one.relief}", before="  ")]
     return ["\n".join(lines)]
 
 

@@ -23,7 +23,7 @@ def limited(strategy: Strategy, setting: Setting, way: str, what: str) -> Iterat
     here = f"{strategy.word}{strategy.ranks}"
     if not most:
         part = f"[{only}] of {setting.graph.name}" if only else setting.graph.name
-        yield Refusal(f"{way} limit", f"{here}: {part} has nothing to split so", mends=removed(setting.plan, strategy))
+        yield Refusal(f"{way} limit", f"{here}: {part} has no {what} to split", mends=removed(setting.plan, strategy))
     elif strategy.ranks > most:
         part = f"a part of the model, {here}[PATH], with {strategy.ranks} {what} or more"
         mends = replaced(setting.plan, strategy, *fewer(strategy, lambda ranks: ranks <= most))

@@ -70,7 +70,9 @@ class Spatial(Strategy, frozen=True, kw_only=True, tag="spatial"):
         said = f"spatial{'x'.join(map(str, grid))}"
         if not found:
             part = f"[{self.only}] of {setting.graph.name}" if self.only else setting.graph.name
-            yield Refusal("spatial limit", f"{said}: {part} has nothing to split so", mends=removed(plan, self))
+            yield Refusal(
+                "spatial limit", f"{said}: {part} has no spatial dimension to split", mends=removed(plan, self)
+            )
             return
         mends = replaced(plan, self, *self._grids(tuple(extent.size for extent in found)))
         if len(grid) > len(found):
