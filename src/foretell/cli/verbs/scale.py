@@ -26,10 +26,11 @@ EXAMPLE = "foretell scale resnet50 --on v100-16 --gpus 1..64 --batch 256"
 @click.option("--html", metavar="FILE", help="Write a report to look at: one file, with charts.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def command(request: Request, gpus: str | None, html: str | None, as_json: bool) -> None:
-    """How each strategy scales MODEL over numbers of GPUs.
+    """How MODEL scales over numbers of GPUs: the best plan, and each strategy.
 
-    A line for each way to store along data ranks, each other strategy, and data ranks
-    with each of these. With --batch the batch stays the same (strong scaling), with
+    The best plan of each number of GPUs is what the search of `foretell plan` finds.
+    Beside it is a line for each way to store along data ranks, each other strategy,
+    and data ranks with each of these. With --batch the batch stays the same (strong scaling), with
     --batch-per-rank it grows with the ranks that split it (weak scaling).
     """
     from foretell.cli.plan_questions import counts
