@@ -48,7 +48,9 @@ def test_every_verb_with_a_plan_takes_it_alone_and_behind_plan(name: str) -> Non
 
 
 def test_verbs_that_take_a_plan() -> None:
-    assert with_option("--plan") == ["program", "predict", "fit", "why", "whatif", "sweep", "report", "export", "run"]
+    assert with_option("--plan") == [
+        *("program", "predict", "fit", "why", "whatif", "sweep", "report", "export", "run", "goodput")
+    ]
 
 
 @pytest.mark.parametrize("name", ["analyze", "predict", "fit", "plan", "why", "scale", "simulate", "advise", "profile"])
