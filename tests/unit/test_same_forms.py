@@ -133,9 +133,11 @@ def test_what_is_no_amount(text: str) -> None:
 def test_tokens_and_samples() -> None:
     assert all(map(of_tokens, ("4M", "512k", "4194304 tokens")))
     assert not any(map(of_tokens, ("512", "4M samples", "auto", "8..64")))
-    assert in_samples("4M", "llama3-8b", None) == (
-        488, "--batch 4M: 488 sequences of 8,192 tokens, 3,997,696 in all; --batch 512 divides among more ranks"
-    )  # fmt: skip
+    count, note = in_samples("4M", "llama3-8b", None)
+    assert count == 512 and note.startswith(
+        "--batch 4M: 512 sequences of 8,192 tokens, 4,194,304 in all; --batch 488 is"
+    )
+    assert in_samples("16M", "llama3-8b", None)[0] == 2048 and in_samples("1M", "llama3-8b", 2048)[0] == 512
     assert in_samples("4M", "llama3-8b", 4000)[0] == 1000
     assert in_samples("4194304 tokens", "llama3-8b", None) == (
         512, "--batch 4194304 tokens: 512 sequences of 8,192 tokens, 4,194,304 in all"

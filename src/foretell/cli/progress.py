@@ -69,9 +69,9 @@ class Progress:
             self.say("bench", (done - kept) / max(1, total - kept), f"{done:,} of {total:,} rows, {now}")
 
     def runs(self, now: str, share: float) -> None:
-        """Which run of a simulation is under way. A run that reaches its target early takes less than is told."""
+        """Which run of a simulation is under way. What is left is a guess: runs end where they reach the target."""
         if self.due:
-            self.say(self.verb, share, now, ", at most")
+            self.say(self.verb, share, now, ", about")
 
     def __enter__(self) -> Progress:
         return self

@@ -7,7 +7,7 @@ micro-batch is what one rank takes at a time: batch / (ranks that split the batc
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 
 import msgspec
@@ -109,9 +109,14 @@ def divides(job: Job, plan: Plan) -> Iterator[Refusal]:
     if batch % shares == 0:
         return
     below, above = batch // shares * shares, -(-batch // shares) * shares
-    batches = " or ".join(f"--batch {size}" for size in (below, above) if size)
+    batches = tuple(size for size in (below, above) if size)
     why = f"a batch of {batch} is not a multiple of {ranks} ranks that split it x m{count} = {shares}"
-    yield Refusal("batch divides", why, batches, tuple(_dividing(batch, plan)))
+    yield Refusal("batch divides", why, as_options(batches), tuple(_dividing(batch, plan)), batches)
+
+
+def as_options(batches: Iterable[int]) -> str:
+    """Batches as they are typed."""
+    return " or ".join(f"--batch {size}" for size in batches)
 
 
 def _dividing(batch: int, plan: Plan) -> Iterator[Plan]:
