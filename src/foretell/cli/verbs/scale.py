@@ -37,7 +37,9 @@ def command(request: Request, gpus: str | None, html: str | None, as_json: bool)
     from foretell.cli.progress import Progress
     from foretell.cli.scale_pages import scale_page
     from foretell.oracle.scale import scale
+    from foretell.report.files import check_page
 
+    check_page(html)
     if gpus is None:
         raise BadInput("no numbers of GPUs are given", where="--gpus", fix=EXAMPLE)
     progress = Progress()

@@ -202,6 +202,9 @@ def _tradeoff(batches: str, options: dict[str, Any]) -> None:
     problem = problem_of(options["learns"] or learnt_by(model), options["task"])
     target = options["target"] or FALL * problem.judged([problem.start(options["seed"])]).loss
     sizes = numbers(batches, "--batches", "batches", "8..512")
+    if len(sizes) < 2:
+        what = "one batch size, and a trade-off is between several"
+        raise BadInput(what, where="--batches", fix=f"{sizes[0]}..{2 * sizes[0]}, or 8..512")
     if max(sizes) > problem.samples:
         what = f"a batch of {max(sizes):,}, and there are {problem.samples:,} samples to learn from"
         raise BadInput(what, where="--batches", fix=f"8..{min(512, problem.samples)}")
