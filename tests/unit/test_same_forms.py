@@ -184,6 +184,8 @@ def test_what_does_not_fit_ends_with_one(foretell: Any, tmp_path: Path) -> None:
     for name in ("predict", "fit"):
         assert foretell(name, *large).code == foretell(name, *large, "--json").code == 1
     assert foretell("plan", *large[:-2], "--only", "dp").code == 1
+    assert foretell("report", *large, "--html", str(tmp_path / "large.html")).code == 1
+    assert (tmp_path / "large.html").stat().st_size
     assert foretell("predict", MODEL, PLAN, *ON, "--out", str(tmp_path / "page.html")).code == 0
     assert (tmp_path / "page.html").stat().st_size
 
