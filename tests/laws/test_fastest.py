@@ -73,7 +73,9 @@ def _changes(plan: Plan, layers: int, batch: int) -> Iterator[Plan]:
     data, pipeline, tensor = axes[Data], axes[Pipeline], axes[Tensor]
     for storage in ("replicated", "zero1", "zero2", "zero3"):
         yield _plan({**axes, Data: msgspec.structs.replace(data, storage=storage)}, plan)
-    yield _plan({**axes, Tensor: msgspec.structs.replace(tensor, sequence=not getattr(tensor, "sequence", False))}, plan)
+    yield _plan(
+        {**axes, Tensor: msgspec.structs.replace(tensor, sequence=not getattr(tensor, "sequence", False))}, plan
+    )
     for changed in _pipelines(pipeline, layers):
         yield _plan({**axes, Pipeline: changed}, plan)
     for word in ("none", "attention", "block", "full"):

@@ -53,7 +53,10 @@ ASKED: dict[str, list[tuple[str, ...]]] = {
     "bench": [("--show", "{folder}/study")],
     "bench --list": [()],
     "lab describe": [("{folder}/lab.toml", "--hosts", "4", "--overhead", "100us")],
-    "goodput": [("--mtbf", "3h", "--checkpoint", "40s")],
+    "goodput": [
+        ("--mtbf", "3h", "--checkpoint", "40s"),
+        (TINY, "--on", "8xh100", "--mtbf", "3h", "--storage", "1 GB/s"),
+    ],
     "systems": [(), ("petuum", "distbelief")],
     "systems --on": [("distbelief", "easgd", "gpipe", "--on", "4xv100-16", "--model", "lenet", "--learn", "squares")],
     "systems --plan": [("--plan", "dp8"), ("--plan", "pp4:1f1b +m4")],

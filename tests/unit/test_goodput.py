@@ -206,3 +206,45 @@ def _played(
             now, fails = now + fails, draws.expovariate(1 / mtbf)
         now, fails = now + restart, fails - (0.0 if spared else restart)
     return now
+
+
+# a model on a cluster
+
+ON_CLUSTER = ["llama3-70b", "--on", "1024xh100", "--device-mtbf", "50000h", "--storage", "20 GB/s"]
+
+
+def test_a_model_on_a_cluster_has_its_checkpoint_and_its_failures() -> None:
+    found = json.loads(CliRunner().invoke(command, [*ON_CLUSTER, "--restart", "10min", "--json"]).stdout)
+    weights = 70_553_706_496  # published; bf16 with fp32 master copies and two states: 14 bytes of each
+    assert found["job"]["checkpoint_bytes"] == 14 * weights
+    assert found["checkpoint_seconds"] == pytest.approx(14 * weights / 20e9)
+    assert found["mtbf"] == pytest.approx(50_000 * 3600 / 1024)
+    assert found["goodput"] == goodput(found["mtbf"], found["checkpoint_seconds"], 600).goodput
+    page = CliRunner().invoke(command, ON_CLUSTER).stdout
+    assert "1,024 devices of 1024xh100, 128 nodes" in page and "920 GiB" in page
+
+
+def test_a_plan_says_which_devices_can_fail_and_what_is_kept() -> None:
+    alone = json.loads(CliRunner().invoke(command, [*ON_CLUSTER, "--json"]).stdout)
+    half = [*ON_CLUSTER, "--plan", "pp4:1f1b dp16:zero1 tp8:sp +m32 +bf16", "--node-mtbf", "10000h", "--json"]
+    found = json.loads(CliRunner().invoke(command, half).stdout)
+    assert found["job"]["ranks"] == 512 and found["job"]["nodes"] == 64
+    assert found["mtbf"] == pytest.approx(3600 / (512 / 50_000 + 64 / 10_000))
+    assert found["job"]["checkpoint_bytes"] == alone["job"]["checkpoint_bytes"]
+
+
+@pytest.mark.parametrize(
+    ("words", "where"),
+    [
+        (["llama3-70b"], "--on"),
+        (["--on", "8xh100"], "MODEL"),
+        (["llama3-70b", "--on", "8xh100", "--storage", "1 GB/s"], "--mtbf, --device-mtbf"),
+        (["llama3-70b", "--on", "8xh100", "--mtbf", "3h"], "--checkpoint, --storage"),
+        (["llama3-70b", "--on", "8xh100", "--mtbf", "3h", "--storage", "fast"], "--storage"),
+        (["--mtbf", "3h", "--storage", "1 GB/s"], "--storage"),
+        (["--device-mtbf", "3h", "--checkpoint", "40s"], "--device-mtbf"),
+    ],
+)
+def test_what_a_model_on_a_cluster_lacks_is_named(words: list[str], where: str) -> None:
+    problem = CliRunner().invoke(command, words).exception
+    assert isinstance(problem, BadInput) and problem.where == where and problem.fix

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,10 @@ import pytest
 
 from foretell.cli.amounts import amount, in_samples, of_tokens
 from foretell.cli.command import cli
+from foretell.cli.request_options import example
 from foretell.cli.same_forms import in_own_form, is_plan
 from foretell.errors import BadInput
+from foretell.plan.text import parse
 
 MODEL = "gpt:layers=4,hidden=64,heads=4,vocab=256"
 ON = ("--on", "8xh100", "--batch", "64")
@@ -48,7 +51,9 @@ def test_every_verb_with_a_plan_takes_it_alone_and_behind_plan(name: str) -> Non
 
 
 def test_verbs_that_take_a_plan() -> None:
-    assert with_option("--plan") == ["program", "predict", "fit", "why", "whatif", "sweep", "report", "export", "run"]
+    assert with_option("--plan") == [
+        *("program", "predict", "fit", "why", "whatif", "sweep", "report", "export", "run", "goodput")
+    ]
 
 
 @pytest.mark.parametrize("name", ["analyze", "predict", "fit", "plan", "why", "scale", "simulate", "advise", "profile"])
@@ -131,9 +136,11 @@ def test_what_is_no_amount(text: str) -> None:
 def test_tokens_and_samples() -> None:
     assert all(map(of_tokens, ("4M", "512k", "4194304 tokens")))
     assert not any(map(of_tokens, ("512", "4M samples", "auto", "8..64")))
-    assert in_samples("4M", "llama3-8b", None) == (
-        488, "--batch 4M: 488 sequences of 8,192 tokens, 3,997,696 in all; --batch 512 divides among more ranks"
-    )  # fmt: skip
+    count, note = in_samples("4M", "llama3-8b", None)
+    assert count == 512 and note.startswith(
+        "--batch 4M: 512 sequences of 8,192 tokens, 4,194,304 in all; --batch 488 is"
+    )
+    assert in_samples("16M", "llama3-8b", None)[0] == 2048 and in_samples("1M", "llama3-8b", 2048)[0] == 512
     assert in_samples("4M", "llama3-8b", 4000)[0] == 1000
     assert in_samples("4194304 tokens", "llama3-8b", None) == (
         512, "--batch 4194304 tokens: 512 sequences of 8,192 tokens, 4,194,304 in all"
@@ -177,5 +184,38 @@ def test_what_does_not_fit_ends_with_one(foretell: Any, tmp_path: Path) -> None:
     for name in ("predict", "fit"):
         assert foretell(name, *large).code == foretell(name, *large, "--json").code == 1
     assert foretell("plan", *large[:-2], "--only", "dp").code == 1
+    assert foretell("report", *large, "--html", str(tmp_path / "large.html")).code == 1
+    assert (tmp_path / "large.html").stat().st_size
     assert foretell("predict", MODEL, PLAN, *ON, "--out", str(tmp_path / "page.html")).code == 0
     assert (tmp_path / "page.html").stat().st_size
+
+
+# ways out
+
+
+@pytest.mark.parametrize("name", ["program", "predict", "fit", "why", "diff", "scale", "whatif", "report", "export"])
+def test_the_example_of_a_verb_is_one_that_it_reads(name: str) -> None:
+    with click.Context(verb(name), info_name=name):
+        words = shlex.split(example())
+    assert words[:3] == ["foretell", name, "llama3-8b"]
+    made = verb(name).make_context(name, form(name, *words[2:]))
+    assert made.params["model"] == "llama3-8b" and made.params["batch"] == 32
+    plans = [made.params[key] for key in ("plan", "plan1", "plan2") if made.params.get(key)]
+    assert all(parse(plan).ranks == 16 for plan in plans) and (plans or made.params["gpus"])
+
+
+def test_what_is_wrong_is_told_before_anything_long_is_begun(foretell: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*given: object) -> None:
+        raise AssertionError("it was begun")
+
+    monkeypatch.setattr("foretell.oracle.scale.scale", never)
+    monkeypatch.setattr("foretell.virtual.batches.measured", never)
+    page = foretell("scale", MODEL, *ON, "--gpus", "1..8", "--html", "/no/such/folder/page.html")
+    assert page.code == 2 and "there is no folder" in page.err
+    one = foretell("simulate", "lenet", "--on", "8xv100-16", "--learn", "squares", "--batches", "8")
+    assert one.code == 2 and "one batch size" in one.err and "8..16" in one.err
+
+
+def test_a_link_is_no_cluster(foretell: Any) -> None:
+    ran = foretell("predict", MODEL, PLAN, "--on", "roce-400", "--batch", "64")
+    assert ran.code == 2 and "roce-400 is a link" in ran.err and "64xh100,roce-400" in ran.err

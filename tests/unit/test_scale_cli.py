@@ -9,6 +9,8 @@ import pytest
 
 import foretell as package
 from foretell.errors import BadInput
+from foretell.oracle.planning import answered
+from foretell.oracle.request import read
 from foretell.oracle.scale import ScalingCrossover, ScalingLine, ScalingPoint, crossings, line_of
 from foretell.plan import members
 from foretell.plan.strategies.data import Data
@@ -30,6 +32,36 @@ def test_the_papers_strategies_come_out(model: str, batch: int) -> None:
             assert line_of(parse(point.plan)) == line.name and parse(point.plan).ranks == point.ranks
             step = package.predict(model, f"abci:{point.ranks}", point.plan, batch=batch)
             assert (step.step_seconds, step.memory_bytes) == (point.step_seconds, point.memory_bytes)
+
+
+def test_the_best_plan_is_that_of_the_search_and_no_line_is_ahead_of_it() -> None:
+    words = ("dp", "tp", "pp", "recompute")
+    found = package.scale(TINY, "h100", [2, 4, 8], 16, only=list(words))
+    assert [point.ranks for point in found.best.points] == [2, 4, 8]
+    for point in found.best.points:
+        searched = answered(read(model=TINY, on=f"{point.ranks}xh100", batch=16, only=words)).found.best
+        assert searched is not None and (point.plan, point.step_seconds) == (searched.plan, searched.step_seconds)
+        rates = [one.samples_per_second for line in found.lines for one in line.points if one.ranks == point.ranks]
+        assert rates and point.samples_per_second >= max(rates)
+
+
+def test_a_large_model_scales_where_no_single_strategy_fits(foretell: Any) -> None:
+    words = ("llama3-70b", "--on", "h100", "--gpus", "32,64", "--batch", "64", "--only", "dp,tp,pp,recompute")
+    asked = (*words, "--trainer", "megatron-core", "--calibration", "none")
+    answer = json.loads(foretell(*asked, "--json").out)
+    plans = {point["ranks"]: parse(point["plan"]) for point in answer["best"]["points"]}
+    assert set(plans) == {32, 64} and all(len(plan.axes) > 1 for plan in plans.values())
+    assert {line["name"] for line in answer["lines"] if not line["points"]} >= {"dp", "dp:zero1", "dp:zero2"}
+    page = foretell(*asked).out
+    assert page.count("does not fit") == 1 and "does not fit in memory: dp, dp:zero1" in page
+    assert len(page.splitlines()) < 40
+
+
+def test_weak_scaling_has_the_best_plan_by_samples() -> None:
+    found = package.scale(TINY, "h100", [2, 4], batch_per_rank=2, only=["dp", "tp"])
+    for point in found.best.points:
+        others = [one.samples_per_second for line in found.lines for one in line.points if one.ranks == point.ranks]
+        assert point.samples_per_second == max(others) and point.batch >= 2
 
 
 def test_limits_are_those_of_the_model() -> None:
@@ -91,7 +123,7 @@ def test_memory_is_a_limit_too(foretell: Any) -> None:
     assert [gap["limit"] for gap in lines["dp"]["gaps"]] == ["memory"] * len(lines["dp"]["gaps"]) != []
     assert lines["dp:zero3"]["points"]
     ran = foretell(*options, "1 MB")
-    assert ran.code == 2 and "no strategy fits" in ran.err
+    assert ran.code == 2 and "no plan fits" in ran.err
 
 
 def test_the_page(foretell: Any) -> None:

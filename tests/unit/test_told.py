@@ -297,6 +297,18 @@ def test_a_log_gets_a_line_now_and_then(monkeypatch: pytest.MonkeyPatch, capsys:
     assert "left" in lines[-1]
 
 
+def test_runs_say_what_they_do_and_about_how_long_they_take(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(time, "monotonic", Clock())
+    with progress.Progress("simulate") as shown:
+        for done in range(100):
+            shown.runs("async, 16 workers", done / 100)
+    lines = capsys.readouterr().err.splitlines()
+    assert 5 <= len(lines) <= 10 and all(line.startswith("simulate ") for line in lines)
+    assert all("async, 16 workers, about" in line and line.endswith("left") for line in lines[1:])
+
+
 def test_a_terminal_gets_one_line_that_goes_away(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -25,7 +25,7 @@ from foretell.virtual.delays import figure14
 from foretell.virtual.disturbance import MembershipChange, read
 from foretell.virtual.pace import INSIDE, OnCluster, Seated, seats
 from foretell.virtual.problems.squares import Squares
-from foretell.virtual.simulate import Contest, simulate
+from foretell.virtual.simulate import Contest, on_several, simulate
 
 QUICK = [
     "simulate",
@@ -259,3 +259,23 @@ def test_where_servers_lie_counts_and_is_told() -> None:
     assert simulate(asked._replace(algorithms=("sync@replicated",))).servers == ""
     with pytest.raises(BadInput, match="no place for servers"):
         simulate(asked._replace(servers="cloud"))
+
+
+def test_whoever_watches_is_told_what_runs_and_how_far_it_is() -> None:
+    told: list[tuple[str, float]] = []
+    asked = Contest("lenet", cluster("8xv100-16"), (2, 4), ("sync@replicated", "async"), "squares", rates=(0.5, 1.0))
+    simulate(asked, lambda now, share: told.append((now, share)))
+    shares = [share for _, share in told]
+    assert shares == sorted(shares) and shares[0] == 0.0 and 0.875 <= shares[-1] <= 1.0
+    assert list(dict.fromkeys(now for now, _ in told)) == [
+        *("sync@replicated, 2 workers", "async, 2 workers", "sync@replicated, 4 workers", "async, 4 workers")
+    ]
+    on_several([asked, asked._replace(cluster=cluster("16xv100-16"))], lambda now, share: told.append((now, share)))
+    assert told[-1][0] == "async, 4 workers, 16xv100-16" and told[-1][1] > 0.9
+
+
+def test_batches_tell_how_far_they_are() -> None:
+    told: list[tuple[str, float]] = []
+    watch = lambda now, share: told.append((now, share))  # noqa: E731
+    batches.measured(Squares(), [4, 8], [1.0], 0.05, watch=watch)
+    assert told == [("batches of 4", 0.0), ("batches of 8", 0.5)]

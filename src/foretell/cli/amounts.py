@@ -70,7 +70,10 @@ def of_tokens(text: str) -> bool:
 
 
 def in_samples(text: str, model: str, seq: int | None) -> tuple[int, str]:
-    """The nearest number of sequences to so many tokens, and what it became in words."""
+    """The number of sequences that people mean by so many tokens, and what it became in words.
+
+    4M tokens in sequences of 8,192 are 512 of them, 4,194,304 tokens, and not 488: a batch has to divide among ranks.
+    """
     from foretell.oracle.batches import sequence_of
 
     tokens, length = amount(text) or 0.0, sequence_of(model, seq or 0)
@@ -81,9 +84,9 @@ def in_samples(text: str, model: str, seq: int | None) -> tuple[int, str]:
     if count < 1:
         what = f"a batch of {text} tokens is less than one sequence of {length:,}"
         raise BadInput(what, where="--batch", fix=f"--batch 1, or --seq {max(1, int(tokens))}")
-    said = f"--batch {text}: {count:,} sequences of {length:,} tokens, {count * length:,} in all"
-    even = _even(count)
-    return count, said if even == count else f"{said}; --batch {even} divides among more ranks"
+    even = count if count * length == tokens else _even(count)
+    said = f"--batch {text}: {even:,} sequences of {length:,} tokens, {even * length:,} in all"
+    return even, said if even == count else f"{said}; --batch {count} is nearer and divides among fewer ranks"
 
 
 NEAR: Final = 0.05

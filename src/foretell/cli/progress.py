@@ -38,7 +38,8 @@ PATIENCE_OF_LOGS = 10.0
 class Progress:
     """Says on standard error how far a command is, not more often than somebody wants to read it."""
 
-    def __init__(self) -> None:
+    def __init__(self, verb: str = "") -> None:
+        self.verb = verb
         self.screen = sys.stderr.isatty()
         self.silent = os.environ.get("FORETELL_PROGRESS") == "none"
         self.start = self.last = time.monotonic()
@@ -49,11 +50,11 @@ class Progress:
         """Whether it is time for another line."""
         return not self.silent and time.monotonic() - self.last >= (PATIENCE if self.screen else PATIENCE_OF_LOGS)
 
-    def say(self, what: str, share: float, more: str) -> None:
+    def say(self, what: str, share: float, more: str, before: str = ",") -> None:
         """A line about a share that is done. What is left is told from how long that took."""
         self.last = time.monotonic()
         bar = f"[{'#' * round(20 * share):<20}] {share:4.0%}" if self.screen else f"{share:.0%}"
-        self._write(f"{what} {bar}, {more}{_left(self.last - self.start, share)}")
+        self._write(f"{what} {bar}, {more}{_left(self.last - self.start, share, before)}")
 
     def of(self, space: Space) -> Any:
         """Watches the search of a space."""
@@ -85,6 +86,17 @@ class Progress:
         if self.due or self.screen:
             self.say("bench", (done - kept) / max(1, total - kept), f"{done:,} of {total:,} rows, {now}")
 
+    def runs(self, now: str, share: float) -> None:
+        """Which run of a simulation is under way. What is left is a guess: runs end where they reach the target."""
+        if self.due:
+            self.say(self.verb, share, now, ", about")
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        self.end()
+
     def end(self) -> None:
         """Leave no trace of it on a terminal."""
         if self.width:
@@ -99,12 +111,12 @@ class Progress:
         self.width = len(text)
 
 
-def _left(taken: float, share: float) -> str:
+def _left(taken: float, share: float, before: str) -> str:
     """The time that is left, once enough is done to tell."""
     if share < 0.02 or taken < 1:
         return ""
     seconds = taken * (1 - share) / share
     for size, unit in ((86400.0, "d"), (3600.0, "h"), (60.0, "min")):
         if seconds >= 2 * size:
-            return f", {seconds / size:.0f} {unit} left"
-    return f", {seconds:.0f} s left"
+            return f"{before} {seconds / size:.0f} {unit} left"
+    return f"{before} {seconds:.0f} s left"

@@ -16,7 +16,8 @@ from foretell.errors import BadInput
 if TYPE_CHECKING:
     from foretell.oracle.request import Request
 
-EXAMPLE = "foretell {verb} llama3-8b --on 16xh100 --plan 'dp2:zero3 tp8:sp +bf16' --batch 32"
+EXAMPLE = "foretell {verb} llama3-8b --on 16xh100{more} --batch 32"
+ONE, OTHER = "'dp2:zero3 tp8:sp +bf16'", "'dp16:zero3 +recompute:block +bf16'"
 HERE = "foretell run lenet --plan dp2 --batch 64"
 """What runs on the machine that somebody sits at."""
 
@@ -25,7 +26,15 @@ def example() -> str:
     """What would work, with the verb that was typed."""
     context = click.get_current_context(silent=True)
     verb = context.info_name if context else "predict"
-    return HERE if verb == "run" else EXAMPLE.format(verb=verb)
+    return HERE if verb == "run" else EXAMPLE.format(verb=verb, more=_more(context))
+
+
+def _more(context: click.Context | None) -> str:
+    """What else a verb cannot do without: a plan or two of them, numbers of GPUs, a trainer to write for."""
+    names = {one.name for one in context.command.params} if context else {"plan"}
+    plans = f" --plan {ONE}" if "plan" in names else f" {ONE} {OTHER}" if "plan1" in names else ""
+    target = " --to torchtitan" if "target" in names else ""
+    return f"{plans or (' --gpus 8..64' if 'gpus' in names else '')}{target}"
 
 
 def _not_blank(context: click.Context, option: click.Parameter, text: str | None) -> str:

@@ -173,6 +173,9 @@ def _unknown(written: _Written) -> BadInput:
     if len(written.text) < LONGEST_PATH and path.exists():
         what = "a folder" if path.is_dir() else "a file that is no .toml"
         return BadInput(f"{written.text!r} is {what}, not a cluster", fix=FORMS)
+    if written.name in members.names("links"):
+        what = f"{written.name} is a link, and a cluster is devices with links between them"
+        return BadInput(what, where=written.text, fix=f"64xh100,{written.name}")
     known = {*members.names("devices"), *members.names("clusters"), *members.aliases(), "this-machine"}
     close = list(_respelled(written.text)) or near(re.sub(r"^[0-9]+\W+", "", written.name), known)
     fix = ", ".join(close) or "foretell list devices, foretell list clusters"

@@ -24,6 +24,13 @@ MOST_NAMED: Final = 5
 """Names that are offered."""
 
 
+SIZES: Final = 10.0
+"""Numbers behind a family from which they are no versions but sizes: resnet50, vgg16."""
+
+WEIGHTS_TAG: Final = re.compile(r"\.[a-z0-9_]+$")
+"""How timm names the weights of a model: resnet50.a1_in1k."""
+
+
 class Aliases(NamedTuple):
     """What members of the zoo are called elsewhere, by their spelling."""
 
@@ -33,10 +40,16 @@ class Aliases(NamedTuple):
 
 
 class ModelName(NamedTuple):
-    """What a name says: `llama3.1-8b` is llama, 3.1."""
+    """What a name says: `llama3.1-8b` is llama, 3.1; `gpt-neox-20b` is gpt, with the word neox."""
 
     family: str
     version: str  # the number behind the family; empty: none
+    words: tuple[str, ...] = ()  # that follow
+
+    def versions_from(self, other: ModelName) -> float:
+        """How many versions lie between two of a family: 2 and 3 are neighbours, 50 and 5 are sizes."""
+        ours, theirs = int(float(self.version or 0)), int(float(other.version or 0))
+        return abs(ours - theirs) if 0 < ours < SIZES and 0 < theirs < SIZES else SIZES
 
 
 @functools.cache
@@ -73,6 +86,7 @@ def _member(name: str, known: Iterable[str]) -> str:
     table = aliases()
     own = {spelling(member): member for member in known}
     ends = [name, *(name[: -len(ending)] for ending in table.endings if name.lower().endswith(ending))]
+    ends += [WEIGHTS_TAG.sub("", name.lower())] if "_in" in name else []
     for text in dict.fromkeys(ends):
         found = own.get(spelling(text)) or table.members.get(spelling(text))
         if found:
@@ -97,7 +111,8 @@ def unknown_model(name: str, known: Iterable[str]) -> UnknownName:
         return UnknownName(what, fix=", ".join(close))
     family = [one for one in names if _ratio(_parsed(one).family, _parsed(name).family) > LIKE]
     if family:
-        nearest = sorted(family, key=lambda one: -_ratio(one, name.lower()))
+        asked = _parsed(name)
+        nearest = sorted(family, key=lambda one: (asked.versions_from(_parsed(one)), -_ratio(one, name.lower())))
         return UnknownName(what, fix=f"others of that family: {first_of(nearest, 8)}")
     return UnknownName(what, fix="foretell list models")
 
@@ -105,12 +120,16 @@ def unknown_model(name: str, known: Iterable[str]) -> UnknownName:
 def _parsed(name: str) -> ModelName:
     text = name.rpartition("/")[2].lower().removeprefix("meta-")
     form = re.match(r"([a-z]+)(?:[-_ ]?v?([0-9]+(?:\.[0-9]+)?)(?![0-9]*[bmx]))?", text)
-    return ModelName(form[1] if form else text, (form[2] or "") if form else "")
+    if form is None:
+        return ModelName(text, "")
+    return ModelName(form[1], form[2] or "", tuple(re.findall("[a-z]{3,}", text[form.end() :])))
 
 
 def _alike(asked: ModelName, other: ModelName) -> bool:
-    """Of one version where the name says which."""
-    return _ratio(asked.family, other.family) > LIKE and asked.version in ("", other.version)
+    """Of one version where the name says which, and with every word of it: GPT-NeoX is no GPT-3."""
+    if _ratio(asked.family, other.family) <= LIKE or asked.version not in ("", other.version):
+        return False
+    return all(any(_ratio(word, own) > LIKE for own in other.words) for word in asked.words)
 
 
 def _ratio(one: str, other: str) -> float:

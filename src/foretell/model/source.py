@@ -12,8 +12,9 @@ package.module:factory               the same from an installed package
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from foretell.errors import BadInput, UnknownName
 from foretell.model import zoo
@@ -55,14 +56,28 @@ def load(spec: str, batch: int | None = None, seq: int | None = None, dtype: str
         what = f"{spec} is a file, but not one that holds a model"
         raise BadInput(what, fix="a config.json, its folder, a .net file, a graph in JSON or file.py:factory")
     if "/" in spec or path.suffix[1:].isalpha():  # llama3.1-9b is no file
-        known = "".join(f"{name}, or " for name in meant(path.name, zoo.names())[:1])  # a hub's name of one of ours
-        fix = f"{known}a config.json, its folder, a .net file or file.py:factory"
-        raise BadInput(f"no such file or folder: {spec}", fix=fix)
+        raise _no_file(spec)
     try:
         return zoo.load(spec, batch or 1)
     except UnknownName as problem:
         hint = "or a config.json, or file.py:factory"
         raise UnknownName(problem.what, fix=f"{problem.fix}; {hint}") from None
+
+
+HUB_ID: Final = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+"""How the Hugging Face hub names a model: who, and which."""
+
+
+def _no_file(spec: str) -> BadInput:
+    """The error for what is written as a path, or as a name of the hub, and is neither."""
+    known = "".join(f"{name}, or " for name in meant(spec, zoo.names())[:1])
+    if HUB_ID.fullmatch(spec) and not Path(spec).parent.exists():
+        get = f"hf download {spec} config.json --local-dir {Path(spec).name}"
+        fix = f"{known}its configuration: {get}; then {Path(spec).name} is the model; or file.py:factory that builds it"
+        return BadInput(f"{spec} is no model of the zoo, and no file or folder", fix=fix)
+    return BadInput(
+        f"no such file or folder: {spec}", fix=f"{known}a config.json, its folder, a .net file or file.py:factory"
+    )
 
 
 def named(spec: str) -> str:

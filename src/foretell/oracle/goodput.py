@@ -12,7 +12,13 @@ import math
 import msgspec
 
 from foretell.errors import BadInput
-from foretell.oracle.training import best_interval, first_order_interval, wall_seconds
+from foretell.oracle.planning import precision_of
+from foretell.oracle.request import Request
+from foretell.oracle.resolve import PlanEvaluator, resolve, unmeasured
+from foretell.oracle.training import best_interval, checkpoint_bytes, first_order_interval, job_mtbf, wall_seconds
+from foretell.plan.plan import Plan
+from foretell.plan.policies.precision import Precision
+from foretell.units import ceil_div
 
 
 class Goodput(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,6 +58,41 @@ def goodput(
         best_goodput=1 / (wall_seconds if in_restarts else _spared)(1.0, best, checkpoint, mtbf, restart),
         young_interval=first_order_interval(checkpoint, mtbf),
     )
+
+
+class CheckpointedJob(msgspec.Struct, frozen=True, kw_only=True):
+    """A model on a cluster, as far as failures and checkpoints go."""
+
+    model: str
+    cluster: str
+    ranks: int
+    nodes: int
+    plan: str  # empty: all ranks of the cluster
+    checkpoint_bytes: float
+
+
+def job_of(request: Request) -> CheckpointedJob:
+    """What a checkpoint of a model has, and how many devices may fail: those of the plan, or all there are."""
+    place, plain = request.place, unmeasured(request)
+    if request.plan is not None:
+        setting = resolve(plain).setting
+    else:
+        setting = PlanEvaluator(plain).setting(Plan(policies=(Precision(name=precision_of(plain)),)))
+    ranks = setting.plan.ranks if request.plan is not None else place.ranks
+    return CheckpointedJob(
+        model=request.model,
+        cluster=place.text,
+        ranks=ranks,
+        nodes=ceil_div(ranks, place.ranks_per_node),
+        plan=str(setting.plan) if request.plan is not None else "",
+        checkpoint_bytes=checkpoint_bytes(setting),
+    )
+
+
+def mtbf_of(job: CheckpointedJob, device_mtbf: float, node_mtbf: float) -> float:
+    """Mean seconds between failures of a job from those of its parts; 0 where neither is known."""
+    found = job_mtbf(job.ranks, job.nodes, device_mtbf or math.inf, node_mtbf or math.inf)
+    return found if math.isfinite(found) else 0.0
 
 
 def _spared(productive: float, interval: float, dump: float, mtbf: float, restart: float) -> float:

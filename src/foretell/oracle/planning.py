@@ -7,6 +7,7 @@ ranks are several questions, and so is a batch per rank, because the batch then 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 import msgspec
@@ -145,11 +146,20 @@ def on_counts(question: Request, counts: Sequence[int]) -> list[Request]:
 
 
 def _sized(cluster: Cluster, ranks: int) -> Cluster:
-    found = cluster if ranks == cluster.ranks else grown(cluster, ranks)
-    if found is None or found.ranks != ranks:
+    found = _as_large(cluster, ranks)
+    if found is None:
+        below = next(filter(partial(_as_large, cluster), range(ranks - 1, 0, -1)), None)
+        above = next(filter(partial(_as_large, cluster), range(ranks + 1, 2 * ranks + 1)), None)
+        near = " or ".join(str(count) for count in (below, above) if count)
         what = f"{ranks} ranks are no whole part of {cluster.text}"
-        raise BadInput(what, where="--gpus", fix=f"numbers of whole nodes, or --on {cluster.device.name}")
+        raise BadInput(what, where="--gpus", fix=f"whole nodes: {near}" if near else "numbers of whole nodes")
     return found
+
+
+def _as_large(cluster: Cluster, ranks: int) -> Cluster | None:
+    """A cluster of the same kind with exactly so many ranks, where there is one."""
+    found = cluster if ranks == cluster.ranks else grown(cluster, ranks)
+    return found if found is not None and found.ranks == ranks else None
 
 
 def for_each_rank(question: Request, samples: int) -> list[Request]:

@@ -14,6 +14,7 @@ from foretell.hardware.cluster import Cluster
 from foretell.model.graph import Graph
 from foretell.model.resize import skeleton
 from foretell.model.totals import forward_matrix_work, matrix_work
+from foretell.oracle.advice import harmless
 from foretell.oracle.causes import causes, rank_work
 from foretell.oracle.evidence import evidence
 from foretell.oracle.explain import Bottleneck, bottlenecks
@@ -134,14 +135,16 @@ def predict(setting: Setting, cluster: Cluster, run: TrainingRun = STEP_ALONE) -
     )
     amount = whole(found, setting, cluster, run) if run.asked else None
     whole_run = msgspec.structs.replace(found, training=amount)
-    return msgspec.structs.replace(whole_run, bottlenecks=_limits(plan, cluster, whole_run))
+    limits = tuple(harmless(lambda: _limits(plan, cluster, whole_run)))
+    return msgspec.structs.replace(whole_run, bottlenecks=limits)
 
 
 def explained(found: T, setting: Setting, cluster: Cluster) -> T:
     """A prediction that measurements corrected, with what limits the step as it is now."""
     plan = priced(setting, cluster)
     slower = _computing(found.breakdown) / _computing(composed(plan, cluster).breakdown)
-    return msgspec.structs.replace(found, bottlenecks=_limits(plan, cluster, found, slower))
+    limits = tuple(harmless(lambda: _limits(plan, cluster, found, slower)))
+    return msgspec.structs.replace(found, bottlenecks=limits)
 
 
 def _limits(plan: PricedProgram, cluster: Cluster, found: Prediction, slower: float = 1.0) -> tuple[Bottleneck, ...]:

@@ -14,12 +14,13 @@ from foretell.hardware.cluster import Cluster
 from foretell.model.graph import Graph
 from foretell.model.resize import with_samples
 from foretell.model.source import load
+from foretell.oracle.advice import harmless
 from foretell.oracle.calibrations import NONE, CalibratedPlace, as_measured
 from foretell.oracle.predict import Prediction, predict
 from foretell.oracle.request import MeasurementFiles, Request
 from foretell.oracle.ways_out import PlansNear, WayOut
 from foretell.plan.fitness import all_passing, broken, fits, passing
-from foretell.plan.job import batch_ranks, make_job, micro_batch, per_rank
+from foretell.plan.job import as_options, batch_ranks, make_job, micro_batch, per_rank
 from foretell.plan.offered import says_less
 from foretell.plan.plan import Plan
 from foretell.plan.policies.precision import Precision
@@ -169,7 +170,21 @@ class PlanEvaluator:
     def refusals(self, plan: Plan) -> tuple[Refusal, ...]:
         """The rules that a plan breaks, as a person reads them: with a way out that fits in memory."""
         found = self.broken(plan)
-        return tuple(told(found, *self.way_out(plan))) if found else ()
+        if not found:
+            return ()
+        outside = [self._with_batches(plan, one) for one in found]
+        return tuple(told(outside, *next(harmless(lambda: (self.way_out(plan),)), WayOut(None))))
+
+    def _with_batches(self, plan: Plan, refusal: Refusal) -> Refusal:
+        """A refusal with those of its batches with which the plan breaks no rule at all, and fits in memory."""
+        if not refusal.batches or self._where is None:
+            return refusal
+        kept = [batch for batch in refusal.batches if any(harmless(lambda batch=batch: (self._holds(plan, batch),)))]
+        return msgspec.structs.replace(refusal, way_out=as_options(kept))
+
+    def _holds(self, plan: Plan, batch: int) -> bool:
+        there = self.elsewhere(self.request.changed(batch=batch, batch_per_rank=0))
+        return there.legal(plan) and there.fits(there.predicted(plan))
 
     def way_out(self, plan: Plan) -> WayOut:
         """The nearest plan that breaks no rule and fits in memory, where the question says on what."""

@@ -3,7 +3,8 @@
 A line is one strategy on all ranks (data ranks: one for each way to store), or data ranks with one other strategy
 inside a node (pipelines: over any ranks). Each point is the fastest plan of its line that fits, of all options,
 schedules and micro-batches: the figures of Kahira et al. 2021 (arXiv 2104.09075, figures 3 to 5) for any model,
-cluster and trainer.
+cluster and trainer. Beside the lines is the best plan of each number of ranks, as `plan` searches for it: strategies
+combined, recomputation included. Large models fit in no other way.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from foretell.oracle.planning import (
     Watching,
     answered,
     around,
+    for_each_rank,
     on_counts,
     questions,
     space_of,
@@ -93,10 +95,11 @@ class Scaling(Summarized, frozen=True, kw_only=True):
     counts: tuple[int, ...]
     base_ranks: int  # the fewest ranks that hold the model
     base_plan: str
-    lines: tuple[ScalingLine, ...]
+    lines: tuple[ScalingLine, ...]  # of one strategy, or of data ranks with one
+    best: ScalingLine  # of all plans that `plan` searches: strategies combined, recomputation included
     crossings: tuple[ScalingCrossover, ...]
     ends: dict[str, Gap]  # of each line that ends
-    fastest: dict[int, str]  # by number of ranks, the line
+    fastest: dict[int, str]  # by number of ranks, the line of one strategy; none where no such plan fits
     complete: bool  # False: interrupted, and this is what was found until then
     notes: tuple[str, ...] = ()  # what the lines leave open
     accuracy: dict[int, SimilarAccuracy] = msgspec.field(
@@ -105,10 +108,9 @@ class Scaling(Summarized, frozen=True, kw_only=True):
 
     def summary(self) -> Iterator[tuple[str, str]]:
         yield "model", f"{self.model}, batch {self.batch:,}{' per rank' if self.weak else ''}, on {self.cluster}"
-        points = {(line.name, one.ranks): one for line in self.lines for one in line.points}
-        for ranks, name in self.fastest.items():
-            one = points[name, ranks]
-            yield f"{ranks:,} GPUs", f"{show_seconds(one.step_seconds)}, efficiency {one.efficiency:.0%}  {one.plan}"
+        for one in self.best.points:
+            text = f"{show_seconds(one.step_seconds)}, efficiency {one.efficiency:.0%}  {one.plan}"
+            yield f"{one.ranks:,} GPUs", text
 
 
 def scale(request: Request, counts: Sequence[int], watching: Watching | None = None) -> Scaling:
@@ -122,7 +124,7 @@ def scale(request: Request, counts: Sequence[int], watching: Watching | None = N
         what = f"{question.search.fixed!r} fixes an axis, and axes are what the lines are of"
         raise BadInput(what, where="--fix", fix="policies only: --fix '+recompute:block'")
     sizes = on_counts(question, sorted(counts))
-    names = list(_names(question))
+    names = [BEST, *_names(question)]
     cells = [_Cell(one, per_rank, watching) for one in sizes]
     found = dict(_until_interrupted(cells, names))
     priced = [one for one in found.values() if isinstance(one, ScalingPoint)]
@@ -130,11 +132,11 @@ def scale(request: Request, counts: Sequence[int], watching: Watching | None = N
         raise BadInput("interrupted before a plan that fits was found", where="--gpus", fix="fewer of them")
     if not priced:
         limits = [f"  {name}: {one.why}" for (name, _), one in found.items() if isinstance(one, Gap)]
-        what = "\n".join([f"no strategy fits {question.model} on these numbers of GPUs", *limits[: len(names)]])
+        what = "\n".join([f"no plan fits {question.model} on these numbers of GPUs", *limits[: len(names)]])
         raise BadInput(what, where="--gpus", fix=_way_out(question, sizes[-1].place.ranks, found.values(), per_rank))
     base = min(priced, key=lambda one: (one.ranks, -one.samples_per_second))
     told = {key: _with_efficiency(one, base) for key, one in found.items()}
-    lines = tuple(_line(name, [one for (own, _), one in told.items() if own == name and one]) for name in names)
+    best, *lines = (_line(name, [one for (own, _), one in told.items() if own == name and one]) for name in names)
     shown = tuple(line for line in lines if line.points or any(gap.limit == MEMORY for gap in line.gaps))
     return Scaling(
         model=question.model,
@@ -146,31 +148,31 @@ def scale(request: Request, counts: Sequence[int], watching: Watching | None = N
         base_ranks=base.ranks,
         base_plan=base.plan,
         lines=shown,
+        best=best,
         crossings=tuple(crossings(shown)),
         ends={line.name: line.end for line in lines if line.end is not None},
         fastest=_fastest(shown),
         complete=len(found) == len(cells) * len(names) and all(cell.complete for cell in cells),
         notes=_open(question, priced),
-        accuracy=dict(_accuracies(cells, shown)),
+        accuracy=dict(_accuracies(cells, best)),
     )
 
 
-def _accuracies(cells: Sequence[_Cell], lines: Sequence[ScalingLine]) -> Iterator[tuple[int, SimilarAccuracy]]:
-    """How far predictions of runs like the fastest plan of each number of ranks were."""
+def _accuracies(cells: Sequence[_Cell], best: ScalingLine) -> Iterator[tuple[int, SimilarAccuracy]]:
+    """How far predictions of runs like the best plan of each number of ranks were."""
+    points = {point.ranks: point for point in best.points}
     for cell in cells:
-        points = [point for line in lines for point in line.points if point.ranks == cell.ranks]
-        if points:
-            known = cell.accuracy(max(points, key=lambda one: one.samples_per_second))
-            if known is not None:
-                yield cell.ranks, known
+        known = cell.accuracy(points[cell.ranks]) if cell.ranks in points else None
+        if known is not None:
+            yield cell.ranks, known
 
 
 def _way_out(question: Request, ranks: int, found: Iterable[ScalingPoint | Gap | None], per_rank: int) -> str:
     """What would give lines where there are none."""
     if not per_rank and any(isinstance(one, Gap) and one.limit == BATCH_RULE for one in found):
         near = around(question.batch, ranks)
-        return ", or ".join([*(f"--batch {batch}" for batch in near), "foretell plan: several strategies together"])
-    return "more ranks, or foretell plan: several strategies together"
+        return ", or ".join([*(f"--batch {batch}" for batch in near), PLAN_SAYS])
+    return f"more ranks, or {PLAN_SAYS}"
 
 
 def _open(question: Request, points: Sequence[ScalingPoint]) -> tuple[str, ...]:
@@ -193,6 +195,11 @@ def _until_interrupted(
 
 
 MEMORY = "memory"
+
+BEST = "best"
+"""The name of the line of all plans that `plan` searches."""
+
+PLAN_SAYS = "foretell plan, which says what would fit"
 
 
 def _names(question: Request) -> Iterator[str]:
@@ -237,8 +244,8 @@ class _Cell:
 
     def found(self, name: str) -> ScalingPoint | Gap | None:
         """The fastest plan of a line that fits, or why there is none; nothing where the line needs more ranks."""
-        words = tuple(name.partition(":")[0].split("+"))
-        if self.ranks < 2 ** len(words) and (name != DATA or self.ranks > 1):
+        words = () if name == BEST else tuple(name.partition(":")[0].split("+"))
+        if words and self.ranks < 2 ** len(words) and (name != DATA or self.ranks > 1):
             return None
         if words not in self.known:  # all ways to store are of one search
             self.known[words] = [answered(one, self.watching) for one in self._questions(words)]
@@ -284,8 +291,11 @@ class _Cell:
         return Gap(self.ranks, rule, answer.space.why[rule])
 
     def _questions(self, words: Sequence[str]) -> Iterator[Request]:
-        """The searches of a line: one for each number of ranks of its inner strategy."""
+        """The searches of a line: one for each number of ranks of its inner strategy; of the best plan one of all."""
         wished = self.question.search
+        if not words:
+            yield from for_each_rank(self.question, self.per_rank) if self.per_rank else [self.question]
+            return
         kept = tuple(word for word in wished.only if word in policies())
         for ranks in self._inner(words[-1]) if len(words) > 1 else [self.ranks]:
             axis = strategies()[words[-1]](ranks=ranks)
@@ -308,8 +318,11 @@ class _Cell:
         return [ranks for ranks in divisors(self.ranks)[1:-1] if outside or node % ranks == 0]
 
     def _of_line(self, answer: PlanningAnswer, name: str) -> Iterator[Candidate]:
-        """The priced plans that belong to a line."""
+        """The priced plans that belong to a line; of all plans those that can be the answer."""
         plans = answer.found.plans
+        if name == BEST:
+            yield from filter(None, (answer.found.best, answer.found.nearest))
+            return
         for at in range(len(plans)):
             one = plans[at]
             if line_of(one.value) == name:

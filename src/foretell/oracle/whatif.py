@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -24,6 +25,10 @@ JOB_TIMES: Final = (0.5, 2.0, 4.0)
 
 TWICE: Final = 2.0
 """Upgrades are put in order by what twice as good hardware gives."""
+
+
+LAST: Final = (0.0, 0.0)
+"""The worth of what could not be tried so far."""
 
 
 class Effect(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,8 +105,10 @@ def whatif(question: Request, again: bool = False, watching: Watching | None = N
         plan=str(chosen),
         searched=plan is None,
         prediction=step,
-        hardware=_by_worth([one for knob in hardware(question.place) for one in effects.of(knob, TIMES)]),
-        jobs=tuple(one for knob in jobs(alike) for one in effects.of(knob, JOB_TIMES)),
+        hardware=_by_worth(
+            [one for knob in hardware(question.place) for one in harmless(partial(effects.of, knob, TIMES))]
+        ),
+        jobs=tuple(one for knob in jobs(alike) for one in harmless(partial(effects.of, knob, JOB_TIMES))),
         best=best,
         best_faster=_rate(trial.predicted(best.value)) / _rate(step) if best else 0.0,
     )
@@ -110,7 +117,7 @@ def whatif(question: Request, again: bool = False, watching: Watching | None = N
 def _by_worth(found: list[Effect]) -> tuple[Effect, ...]:
     """What pays most for the plan as it is first; of equal ones what pays most for the best plan then."""
     worth = {one.what: (-one.faster, -one.best_faster) for one in found if one.times == TWICE}
-    return tuple(sorted(found, key=lambda one: (worth[one.what], one.what, one.times)))
+    return tuple(sorted(found, key=lambda one: (worth.get(one.what, LAST), one.what, one.times)))
 
 
 class _Effects:

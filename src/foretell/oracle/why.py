@@ -139,7 +139,7 @@ def _fixes(trial: PlanEvaluator, step: Prediction, plan: Plan) -> tuple[PlanChan
     question, setting = trial.request, trial.setting(plan)
     hope = question.changed(plan=None, optimizer=setting.job.optimizer)
     most = question.max_memory or float("inf")
-    return tuple(one for one in would_fit(hope, step, setting) if one.memory_bytes <= most)
+    return tuple(harmless(lambda: (one for one in would_fit(hope, step, setting) if one.memory_bytes <= most)))
 
 
 # hardware

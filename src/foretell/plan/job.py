@@ -7,7 +7,7 @@ micro-batch is what one rank takes at a time: batch / (ranks that split the batc
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 
 import msgspec
@@ -109,8 +109,9 @@ def divides(job: Job, plan: Plan) -> Iterator[Refusal]:
     if batch % shares == 0:
         return
     below, above = batch // shares * shares, -(-batch // shares) * shares
-    batches = " or ".join(f"--batch {size}" for size in (below, above) if size)
-    yield Refusal("batch divides", undivided(batch, ranks, count), batches, tuple(_dividing(batch, plan)))
+    batches = tuple(size for size in (below, above) if size)
+    why = undivided(batch, ranks, count)
+    yield Refusal("batch divides", why, as_options(batches), tuple(_dividing(batch, plan)), batches)
 
 
 def undivided(batch: int, ranks: int, microbatches: int) -> str:
@@ -118,6 +119,11 @@ def undivided(batch: int, ranks: int, microbatches: int) -> str:
     among = f"{ranks} data-parallel rank{'' if ranks == 1 else 's'}"
     among += f" x {microbatches} micro-batches = {ranks * microbatches}" if microbatches > 1 else ""
     return f"a batch of {batch} is not a multiple of {among}"
+
+
+def as_options(batches: Iterable[int]) -> str:
+    """Batches as they are typed."""
+    return " or ".join(f"--batch {size}" for size in batches)
 
 
 def _dividing(batch: int, plan: Plan) -> Iterator[Plan]:

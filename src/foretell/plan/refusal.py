@@ -24,6 +24,7 @@ class Refusal(msgspec.Struct, frozen=True, omit_defaults=True):
     why: str  # the rule with its numbers: "a batch of 100 is not a multiple of dp8 x m16 = 128"
     way_out: str = ""  # what would work: "--batch 128"
     mends: tuple[Plan, ...] = ()  # the nearest first
+    batches: tuple[int, ...] = ()  # of `way_out`: with one of them the plan does not break this rule
 
     def __str__(self) -> str:
         return f"{self.why} (rule: {self.rule})"
@@ -39,7 +40,7 @@ class PlanRefused(BadInput):
         if not self.refusals:
             return super().told()
         ways = dict.fromkeys(one.way_out for one in self.refusals if one.way_out)
-        rules = [msgspec.to_builtins(msgspec.structs.replace(one, mends=())) for one in self.refusals]
+        rules = [msgspec.to_builtins(msgspec.structs.replace(one, mends=(), batches=())) for one in self.refusals]
         verdict = self.what.partition("\n")[0]
         return super().told() | {"what": verdict, "fix": self.fix or "; ".join(ways), "refusals": rules}
 

@@ -155,7 +155,7 @@ def scaling_section(found: Scaling) -> Section:
 def scaling_page(found: Scaling) -> Page:
     """A page about numbers of GPUs."""
     batch = f"batch {found.batch:,}{' a rank' if found.weak else ''}"
-    cards = tuple(Card(f"fastest on {ranks}", name) for ranks, name in found.fastest.items())
+    cards = tuple(Card(f"best on {one.ranks}", show_seconds(one.step_seconds), one.plan) for one in found.best.points)
     return Page(
         title=f"{found.model}, {batch}, over {found.cluster}",
         plan="",

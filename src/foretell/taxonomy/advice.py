@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ import msgspec
 from foretell.oracle import planning
 from foretell.oracle.request import read
 from foretell.virtual.pace import DoesNotFit
-from foretell.virtual.simulate import Contest, Simulation, TunedRun, simulate
+from foretell.virtual.simulate import Contest, Simulation, TunedRun, Watch, simulate, unwatched
 
 SEARCHED = ("dp", "tp", "pp", "recompute")
 """What the plan beside the runs is made of: advice is about techniques, and all plans there are take minutes."""
@@ -98,14 +98,16 @@ def learnt() -> str:
     return QUICK if find_spec("torch") else "squares"
 
 
-def advise(asked: Contest, told: Callable[[str], None] = lambda text: None) -> Advice:
+def advise(asked: Contest, watch: Watch = unwatched) -> Advice:
     """Weigh the techniques by virtual time to a target; `asked` has one number of workers, and no algorithms yet."""
+    watch("the fastest plans", 0.0)
     best = _fastest(asked, SEARCHED)
+    cuts = tuple(_cut(asked, name, one, best) for name, one in techniques().items() if one.cut)
     if asked.learns == "squares" and not asked.target:
         asked = asked._replace(target=CLOSE)
     texts = tuple(text for one in techniques().values() for text in one.simulate)
     try:
-        runs = simulate(asked._replace(algorithms=texts), told)
+        runs = simulate(asked._replace(algorithms=texts), watch)
     except DoesNotFit:
         runs = None
     choices = _choices(runs) if runs else ()
@@ -120,7 +122,7 @@ def advise(asked: Contest, told: Callable[[str], None] = lambda text: None) -> A
         use=choices[0].algorithm if choices and choices[0].costs is not None else best.plan if best else "",
         why=tuple(_why(asked, runs, choices)),
         choices=choices,
-        cuts=tuple(_cut(asked, name, one, best) for name, one in techniques().items() if one.cut),
+        cuts=cuts,
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -23,7 +23,7 @@ from foretell.plan.strategies.server import Server
 from foretell.plan.text import parse
 from foretell.taxonomy.systems import System, system
 from foretell.virtual.pace import DoesNotFit
-from foretell.virtual.simulate import Contest, TunedRun, simulate
+from foretell.virtual.simulate import Contest, TunedRun, Watch, simulate, unwatched
 
 WRITTEN: Final = 8
 """Ranks that presets are written for."""
@@ -60,11 +60,11 @@ class Doings(msgspec.Struct, frozen=True, kw_only=True):
     systems: tuple[Would, ...]
 
 
-def would(asked: Contest, names: Sequence[str], told: Callable[[str], None] = lambda text: None) -> Doings:
+def would(asked: Contest, names: Sequence[str], watch: Watch = unwatched) -> Doings:
     """`asked` has one number of workers, and no algorithms yet; `batch` is a worker's."""
     found = {name: system(name) for name in names}
     ranks, batch = asked.cluster.ranks, asked.batch * asked.cluster.ranks
-    runs = _simulated(asked, [one.simulate for one in found.values() if one.simulate], told)
+    runs = _simulated(asked, [one.simulate for one in found.values() if one.simulate], watch)
     learnt = {run.algorithm: run for run in runs.runs} if runs else {}
     rows = [_would(asked, name, one, ranks, batch, learnt) for name, one in found.items()]
     return Doings(
@@ -85,11 +85,11 @@ def _order(one: Would) -> tuple[float, float]:
     )
 
 
-def _simulated(asked: Contest, presets: Iterable[str], told: Callable[[str], None]) -> Any:
+def _simulated(asked: Contest, presets: Iterable[str], watch: Watch) -> Any:
     """Of those that can be; nothing where none can, or where no rank holds the model."""
     texts = tuple(dict.fromkeys(shared(text, max(asked.workers)) for text in presets))
     try:
-        return simulate(asked._replace(algorithms=texts), told) if texts else None
+        return simulate(asked._replace(algorithms=texts), watch) if texts else None
     except DoesNotFit:
         return None
 

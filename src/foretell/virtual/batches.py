@@ -8,7 +8,7 @@ are what `foretell plan --batch auto --noise-scale` asks for.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 import numpy as np
@@ -16,6 +16,7 @@ import numpy as np
 from foretell.errors import BadInput
 from foretell.learning.vector import Vector
 from foretell.virtual.problem import TrainingProblem
+from foretell.virtual.simulate import Watch, unwatched
 
 SINGLE = 128
 """Samples whose own gradients stand for all in the spread."""
@@ -68,12 +69,12 @@ def measured(
     target: float,
     most: int = 4000,
     seed: int = 0,
-    told: Callable[[str], None] = lambda text: None,
+    watch: Watch = unwatched,
 ) -> BatchTradeOff:
     """Serial SGD with each batch and rate to the target, `most` steps at most."""
     found: list[Counted] = []
-    for batch in batches:
-        told(f"batches of {batch}")
+    for at, batch in enumerate(batches):
+        watch(f"batches of {batch}", at / len(batches))
         found.append(_counted(problem, batch, rates, target, most, seed))
     reached = [one for one in found if one.steps is not None]
     if len(reached) < 2:

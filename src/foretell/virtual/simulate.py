@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -117,24 +117,37 @@ class OnSeveral(msgspec.Struct, frozen=True, kw_only=True):
     changes: bool  # whether another algorithm is the fastest somewhere, with as many workers
 
 
-def on_several(asked: Sequence[Contest], told: Callable[[str], None] = lambda text: None) -> OnSeveral:
+Watch: TypeAlias = Callable[[str, float], None]
+"""Told again and again what runs now, and which share of all runs is done at least: most reach the target early."""
+
+
+def unwatched(now: str, share: float) -> None:
+    """Nobody watches."""
+
+
+def on_several(asked: Sequence[Contest], watch: Watch = unwatched) -> OnSeveral:
     """All contests, and whether the winner depends on the cluster."""
-    found = tuple(simulate(one, told) for one in asked)
+    found = tuple(simulate(one, part_of(watch, at, len(asked), one.cluster.text)) for at, one in enumerate(asked))
     winners = [
         {one.fastest[str(workers)] for one in found if str(workers) in one.fastest} for workers in asked[0].workers
     ]
     return OnSeveral(simulations=found, changes=any(len(names) > 1 for names in winners))
 
 
-def simulate(asked: Contest, told: Callable[[str], None] = lambda text: None) -> Simulation:
+def part_of(watch: Watch, at: int, count: int, what: str = "") -> Watch:
+    """Watches the part at this place of so many that take as long."""
+    return lambda now, share: watch(", ".join(filter(None, (now, what))), (at + share) / count)
+
+
+def simulate(asked: Contest, watch: Watch = unwatched) -> Simulation:
     """Run every algorithm with every number of workers."""
     _check(asked)
     course = _course(asked)
-    runs: list[TunedRun] = []
-    for workers in asked.workers:
-        for text in asked.algorithms:
-            told(f"{text}, {workers} workers")
-            runs.append(_best(course, workers, text))
+    cases = [(workers, text) for workers in asked.workers for text in asked.algorithms]
+    runs = [
+        _best(course, workers, text, part_of(watch, at, len(cases), f"{text}, {workers} workers"))
+        for at, (workers, text) in enumerate(cases)
+    ]
     runs.sort(key=_order)
     fastest: dict[str, str] = {}
     others: dict[str, tuple[VersusFastest, ...]] = {}
@@ -250,11 +263,13 @@ def _world(course: _Course, workers: int, text: str, rate: float, traced: bool =
     )
 
 
-def _best(course: _Course, workers: int, text: str) -> TunedRun:
+def _best(course: _Course, workers: int, text: str, watch: Watch) -> TunedRun:
     def runs() -> Iterator[TunedRun]:
-        for rate in course.asked.rates:
+        for at, rate in enumerate(course.asked.rates):
             world = _world(course, workers, text, rate)
-            world.run()
+            one = part_of(watch, at, len(course.asked.rates))
+            one("", 0.0)
+            world.run(lambda world=world, one=one: one("", min(1.0, world.absorbed / world.limits.gradients)))
             found = outcome(world, text, course.problem.name)
             yield TunedRun(**{name: getattr(found, name) for name in found.__struct_fields__}, rate=rate)
 

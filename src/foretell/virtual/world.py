@@ -78,6 +78,7 @@ class VirtualWorld(learning.World):
         self.spans: list[TraceSpan] | None = [] if traced else None
         self._look_every = look_every or workers
         self._next_look = 0
+        self._looked: Callable[[], None] = lambda: None
         self._pushed: list[tuple[Push, float]] = []  # that wait for a collective, with their bytes
         self._squeezed: Compressor | None = None  # what becomes of sums in the collective under way
         self._size_of_one = pace.size
@@ -102,8 +103,9 @@ class VirtualWorld(learning.World):
 
     # what a person asks
 
-    def run(self) -> None:
-        """Until a limit is reached, or nobody has anything left to do."""
+    def run(self, looked: Callable[[], None] = lambda: None) -> None:
+        """Until a limit is reached, or nobody has anything left to do; `looked` is called at each look at the loss."""
+        self._looked = looked
         self.algorithm.begin(self)
         self.look()
         for worker in self.workers:
@@ -225,6 +227,7 @@ class VirtualWorld(learning.World):
         over = judged.loss <= self.limits.loss or self.absorbed >= self.limits.gradients
         if over or not math.isfinite(judged.loss):
             self.stop()
+        self._looked()
 
     # messages
 

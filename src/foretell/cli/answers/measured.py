@@ -9,7 +9,7 @@ import msgspec
 from foretell.cli.answers.form import MAYBE, AnswerForm
 from foretell.cost.samples import MeasuredMachine
 from foretell.cost.samples import SampleFit as Fitted
-from foretell.oracle.goodput import Goodput
+from foretell.oracle.goodput import CheckpointedJob, Goodput
 from foretell.runtime.assignment import Collective
 from foretell.runtime.comparison import Comparison
 from foretell.runtime.measure import Measurement
@@ -64,6 +64,7 @@ class GoodputAnswer(Goodput, frozen=True, kw_only=True):
     """What failures and checkpoints leave of a run."""
 
     measured: RestartLog | msgspec.UnsetType = MAYBE  # of a record
+    job: CheckpointedJob | msgspec.UnsetType = MAYBE  # of a model on a cluster
 
 
 FORMS = (

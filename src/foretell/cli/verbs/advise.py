@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from foretell.cli.progress import Progress
 from foretell.cli.worker_options import with_workers
 from foretell.errors import BadInput
 
@@ -43,7 +44,7 @@ def command(model: str, as_json: bool, **options: Any) -> None:
     import msgspec
 
     from foretell.cli.system_pages import advice_page
-    from foretell.cli.verbs.simulate import read_rates, tell
+    from foretell.cli.verbs.simulate import read_rates
     from foretell.taxonomy.advice import advise
     from foretell.virtual.disturbance import read
 
@@ -56,7 +57,8 @@ def command(model: str, as_json: bool, **options: Any) -> None:
         disturbances=read(*(options[word] for word in words)),
         **{name: options[name] for name in ("learns", "batch", "target", "trainer", "servers")},
     )
-    found = advise(asked, tell)
+    with Progress("advise") as progress:
+        found = advise(asked, progress.runs)
     click.echo(msgspec.json.encode(found) if as_json else advice_page(found))
 
 

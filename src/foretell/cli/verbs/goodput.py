@@ -7,27 +7,41 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from foretell.cli.table import table
+from foretell.cli.request_options import ON, OPTIMIZER, PLAN, SEQ, TRAINER
+from foretell.cli.table import WIDTH, fit, folded, table
 from foretell.cli.training_options import span
 from foretell.errors import BadInput
-from foretell.units import show_percent, show_span
+from foretell.hardware import quantity
+from foretell.units import show_bytes, show_percent, show_span
 
 if TYPE_CHECKING:
-    from foretell.oracle.goodput import Goodput
+    from foretell.oracle.goodput import CheckpointedJob, Goodput
     from foretell.runtime.restart_log import RestartLog
 
 EXAMPLE = "foretell goodput --mtbf 3h --checkpoint 40s --restart 5min"
+ON_CLUSTER = "foretell goodput llama3-70b --on 1024xh100 --device-mtbf 50000h --storage '20 GB/s'"
 
 
 @click.command("goodput", short_help="What failures and checkpoints leave of a run.")
-@click.argument("record", required=False, type=click.Path(exists=True, dir_okay=False))
+@click.argument("what", metavar="[MODEL | RECORD]", required=False)
+@ON
+@PLAN
+@SEQ
+@TRAINER
+@OPTIMIZER
 @click.option("--mtbf", metavar="TIME", help="Mean time between failures of the job: 3h.")
+@click.option("--device-mtbf", metavar="TIME", help="The same of one device: 50000h; the job has all of them.")
+@click.option("--node-mtbf", metavar="TIME", help="The same of a node, its devices apart.")
 @click.option("--checkpoint", metavar="TIME", help="That writing a checkpoint takes: 40s.")
+@click.option("--storage", metavar="RATE", help="Bandwidth of checkpoints, all ranks together: '20 GB/s'.")
 @click.option("--restart", metavar="TIME", help="From a failure until steps go on: 5min (0).")
 @click.option("--every", metavar="TIME", help="Of steps between two checkpoints: 30min (the best).")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
-def command(record: str | None, as_json: bool, **options: str | None) -> None:
+def command(what: str | None, on: str | None, as_json: bool, **options: Any) -> None:
     """The share of wall-clock time that goes into steps that count (Young, Daly).
+
+    With a MODEL and --on: the size of its checkpoint by --storage, and failures of
+    all devices that the plan takes (without one, of all there are).
 
     With the RECORD of a run that had checkpoints (`foretell run --checkpoint
     FOLDER --fail-every 30s`): what was measured beside it, with the times of
@@ -37,27 +51,84 @@ def command(record: str | None, as_json: bool, **options: str | None) -> None:
 
     from foretell.oracle.goodput import goodput
 
-    measured = _lives(record) if record is not None else None
-    times = {name: span(text, f"--{name}") for name, text in options.items()}
+    job = _job(what, on, options) if on is not None or (what is not None and not Path(what).exists()) else None
+    measured = _lives(what) if what is not None and job is None else None
+    times = {name: span(options[name], f"--{name}") for name in ("mtbf", "checkpoint", "restart", "every")}
+    times = {name: times[name] or own for name, own in _known(job, measured, options).items()}
+    _check(times, job, measured)
+    given = (times["mtbf"], times["checkpoint"], times["restart"], times["every"])
+    found = goodput(*given, in_restarts=measured is None)
+    if as_json:
+        answer: dict[str, Any] = msgspec.to_builtins(found)
+        click.echo(msgspec.json.encode(answer | {"measured": measured} if measured else answer | _keys(job)))
+    else:
+        click.echo("\n".join([*_about(job), _page(found, measured)]))
+
+
+def _job(what: str | None, on: str | None, options: dict[str, Any]) -> CheckpointedJob:
+    """A model on a cluster: both belong together."""
+    from foretell.oracle.goodput import job_of
+    from foretell.oracle.request import read
+
+    if what is None:
+        raise BadInput("no model is given", where="MODEL", fix=ON_CLUSTER)
+    if on is None:
+        text = f"{what!r} is no file, and a model needs a cluster"
+        raise BadInput(text, where="--on", fix=f"{ON_CLUSTER}; or the record of a run")
+    words = {name: options[name] for name in ("plan", "seq", "trainer", "optimizer")}
+    return job_of(read(model=what, on=on, **words))
+
+
+def _known(job: CheckpointedJob | None, measured: RestartLog | None, options: dict[str, Any]) -> dict[str, float]:
+    """Times that follow from a run or from a model on a cluster, where no option says otherwise."""
+    from foretell.oracle.goodput import mtbf_of
+
     if measured is not None:
-        times = {name: times[name] or own for name, own in _of_run(measured).items()}
+        return _of_run(measured)
+    nothing = dict.fromkeys(("mtbf", "checkpoint", "restart", "every"), 0.0)
+    for name in ("storage", "device_mtbf", "node_mtbf"):
+        if job is None and options[name] is not None:
+            option = f"--{name.replace('_', '-')}"
+            raise BadInput(f"{option} is of a model on a cluster", where=option, fix=ON_CLUSTER)
+    if job is None:
+        return nothing
+    rate = quantity.parse(options["storage"], "bandwidth", "--storage") if options["storage"] is not None else 0.0
+    device, node = (span(options[name], f"--{name.replace('_', '-')}") for name in ("device_mtbf", "node_mtbf"))
+    return nothing | {"mtbf": mtbf_of(job, device, node), "checkpoint": job.checkpoint_bytes / rate if rate else 0.0}
+
+
+def _check(times: dict[str, float], job: CheckpointedJob | None, measured: RestartLog | None) -> None:
+    """Both times that the formulas need are known."""
     if measured is not None and not measured.checkpoints and not times["checkpoint"]:
         what = "the run wrote no checkpoint, so how long one takes is not known"
         raise BadInput(what, where="--checkpoint", fix="--checkpoint 40s, or a run with a smaller --checkpoint-every")
     if measured is not None and not times["mtbf"]:
         raise BadInput(
-            "the run had no failure, so the mean time between failures is not known", where="--mtbf", fix="--mtbf 3h"
+            "the run had no failure, so its mean time between failures is not known", where="--mtbf", fix="--mtbf 3h"
         )
-    for name in ("mtbf", "checkpoint"):
+    others = {"mtbf": ("--device-mtbf", "50000h"), "checkpoint": ("--storage", "'20 GB/s'")}
+    for name, (option, example) in others.items():
+        if not times[name] and job is not None:
+            what = f"nothing says the {name} of {job.model} on {job.cluster}"
+            raise BadInput(what, where=f"--{name}, {option}", fix=f"{option} {example}")
         if not times[name]:
             raise BadInput(f"--{name} is missing", where=f"--{name}", fix=EXAMPLE)
-    given = (times["mtbf"], times["checkpoint"], times["restart"], times["every"])
-    found = goodput(*given, in_restarts=measured is None)
-    if as_json:
-        answer: dict[str, Any] = msgspec.to_builtins(found)
-        click.echo(msgspec.json.encode(answer | ({"measured": measured} if measured else {})))
-    else:
-        click.echo(_page(found, measured))
+
+
+def _keys(job: CheckpointedJob | None) -> dict[str, Any]:
+    return {"job": job} if job is not None else {}
+
+
+def _about(job: CheckpointedJob | None) -> list[str]:
+    """Whose failures and checkpoints they are."""
+    if job is None:
+        return []
+    lines = [
+        ("model", fit(job.model, WIDTH - 14)),
+        ("on", f"{job.ranks:,} devices of {job.cluster}, {job.nodes:,} {'node' if job.nodes == 1 else 'nodes'}"),
+        ("checkpoint", f"{show_bytes(job.checkpoint_bytes)}: weights, master copies and optimizer states"),
+    ]
+    return [folded(f"{name:<14}{text}", 14) for name, text in lines]
 
 
 def _lives(record: str) -> RestartLog:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
+from foretell.cli.main import NOTHING_FITS
 from foretell.cli.request_options import ONE_PLAN, asks, on_cluster
 from foretell.errors import BadInput
 
@@ -30,11 +31,12 @@ def command(request: Request, html: str, svg: str | None, png: str | None, gpus:
 
     One file with its charts inside. It needs no network: mail it, print it, open it
     in any browser. The charts are told to screen readers and reached by keyboard.
+    The exit code is 1 if the plan does not fit in memory.
     """
     from foretell.cli.table import folded
     from foretell.report.files import save, save_figures
 
-    page = _page(on_cluster(request, EXAMPLE), gpus)
+    page, fits = _page(on_cluster(request, EXAMPLE), gpus)
     size = save(page, html)
     folders = [(folder, kind) for folder, kind in ((svg, "svg"), (png, "png")) if folder is not None]
     figures = [(folder, name) for folder, kind in folders for name in save_figures(page, folder, kind)]
@@ -47,13 +49,16 @@ def command(request: Request, html: str, svg: str | None, png: str | None, gpus:
             "figures": [name for _, name in figures],
         }
         click.echo(msgspec.json.encode(told))
-        return
-    click.echo(folded(f"{html}: {page.title}", 2))
-    for folder, name in figures:
-        click.echo(f"{folder}/{name}")
+    else:
+        click.echo(folded(f"{html}: {page.title}", 2))
+        for folder, name in figures:
+            click.echo(f"{folder}/{name}")
+    if not fits:
+        raise click.exceptions.Exit(NOTHING_FITS)
 
 
-def _page(request: Request, gpus: str | None) -> Page:
+def _page(request: Request, gpus: str | None) -> tuple[Page, bool]:
+    """The page, and whether its plan fits in memory."""
     from foretell.report.sections import scaling_section
     from foretell.report.step_page import plan_page, step_page
 
@@ -65,11 +70,11 @@ def _page(request: Request, gpus: str | None) -> Page:
         if answer.found.best is None:
             what = f"no plan fits {request.model} on {request.place.text}"
             raise BadInput(what, where="--on", fix="foretell plan lists plans that do")
-        return plan_page(answer, more)
+        return plan_page(answer, more), True
     from foretell.oracle.predicted import predicted
 
     asked, found = predicted(request)
-    return step_page(asked.setting, asked.place, found, asked.notes, more)
+    return step_page(asked.setting, asked.place, found, asked.notes, more), found.fits
 
 
 def _scaling(request: Request, gpus: str) -> Scaling:

@@ -26,17 +26,20 @@ EXAMPLE = "foretell scale resnet50 --on v100-16 --gpus 1..64 --batch 256"
 @click.option("--html", metavar="FILE", help="Write a report to look at: one file, with charts.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def command(request: Request, gpus: str | None, html: str | None, as_json: bool) -> None:
-    """How each strategy scales MODEL over numbers of GPUs.
+    """How MODEL scales over numbers of GPUs: the best plan, and each strategy.
 
-    A line for each way to store along data ranks, each other strategy, and data ranks
-    with each of these. With --batch the batch stays the same (strong scaling), with
-    --batch-per-rank it grows with the data-parallel ranks (weak scaling).
+    The best plan of each number of GPUs is what the search of `foretell plan` finds.
+    Beside it: a line for each way to store along data ranks, each other strategy, and
+    data ranks with each of these. With --batch the batch stays the same (strong scaling),
+    with --batch-per-rank it grows with the data-parallel ranks (weak scaling).
     """
     from foretell.cli.plan_questions import counts
     from foretell.cli.progress import Progress
     from foretell.cli.scale_pages import scale_page
     from foretell.oracle.scale import scale
+    from foretell.report.files import check_page
 
+    check_page(html)
     if gpus is None:
         raise BadInput("no numbers of GPUs are given", where="--gpus", fix=EXAMPLE)
     progress = Progress()

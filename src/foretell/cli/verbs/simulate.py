@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from foretell.cli.disturbance_options import disturbed
+from foretell.cli.progress import Progress
 from foretell.cli.worker_options import with_workers
 from foretell.errors import BadInput
 
@@ -130,7 +131,8 @@ def _one(asked: Contest, options: dict[str, Any]) -> None:
     from foretell.report import simulation as report
     from foretell.virtual.simulate import simulate
 
-    found = simulate(asked, tell)
+    with Progress("simulate") as progress:
+        found = simulate(asked, progress.runs)
     if options["trace"] is not None:
         _trace(asked, found, options["trace"])
     _answer(found, options, lambda: simulation_page(found), lambda: report.simulation_page(found))
@@ -144,7 +146,8 @@ def _several(asked: list[Contest], options: dict[str, Any]) -> None:
     for word in ("plot", "html", "trace"):
         if options[word] is not None:
             raise BadInput("several clusters are several drawings", where=f"--{word}", fix="one --on at a time")
-    found = on_several(asked, tell)
+    with Progress("simulate") as progress:
+        found = on_several(asked, progress.runs)
     _say(found, options, lambda: several_page(found))
 
 
@@ -199,10 +202,15 @@ def _tradeoff(batches: str, options: dict[str, Any]) -> None:
     problem = problem_of(options["learns"] or learnt_by(model), options["task"])
     target = options["target"] or FALL * problem.judged([problem.start(options["seed"])]).loss
     sizes = numbers(batches, "--batches", "batches", "8..512")
+    if len(sizes) < 2:
+        what = "one batch size, and a trade-off is between several"
+        raise BadInput(what, where="--batches", fix=f"{sizes[0]}..{2 * sizes[0]}, or 8..512")
     if max(sizes) > problem.samples:
         what = f"a batch of {max(sizes):,}, and there are {problem.samples:,} samples to learn from"
         raise BadInput(what, where="--batches", fix=f"8..{min(512, problem.samples)}")
-    found = measured(problem, sizes, read_rates(options["rates"]), target, seed=options["seed"], told=tell)
+    rates = read_rates(options["rates"])
+    with Progress("simulate") as progress:
+        found = measured(problem, sizes, rates, target, seed=options["seed"], watch=progress.runs)
     _answer(found, options, lambda: batches_page(found, model), lambda: report.batches_page(found))
 
 
@@ -258,10 +266,3 @@ def read_rates(text: str) -> tuple[float, ...]:
     if not found or not all(0 <= rate < 1e6 for rate in found):
         raise BadInput(f"{text!r} are no rates", where="--rate", fix="--rate 0.1,0.3,1")
     return found
-
-
-def tell(text: str) -> None:
-    import sys
-
-    if sys.stderr.isatty():
-        click.echo(f"\r\x1b[K{text}", nl=False, err=True)

@@ -113,15 +113,16 @@ def _classes(plan: str | None, algorithm: str | None, record: Path | None) -> di
 
 
 def _doings(names: Sequence[str], cluster: str | None, model: str | None, batch: int | None, learns: str) -> Any:
+    from foretell.cli.progress import Progress
     from foretell.cli.verbs.advise import RATES, contest
-    from foretell.cli.verbs.simulate import tell
     from foretell.taxonomy.would import would
 
     if cluster is None or model is None:
         where = "--on" if cluster is None else "--model"
         raise BadInput("a model and a cluster belong together", where=where, fix="--model resnet50 --on 16xv100-16")
     asked = contest(model, cluster, None, rates=RATES, learns=learns, batch=BATCH if batch is None else batch)
-    return would(asked, names, tell)
+    with Progress("systems") as progress:
+        return would(asked, names, progress.runs)
 
 
 def _bytes(model: str) -> dict[str, Any]:

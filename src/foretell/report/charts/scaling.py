@@ -15,7 +15,7 @@ ROWS = 5
 
 def draw(found: Scaling) -> Chart:
     """Both axes by factors, so that a line of perfect scaling is straight."""
-    lines = [one for one in found.lines if one.points]
+    lines = [one for one in (found.best, *found.lines) if one.points]
     points = [point for one in lines for point in one.points]
     rates = [point.samples_per_second for point in points]
     across = by_factors("GPUs", found.counts, "{:g}".format, 0.03, found.counts)
@@ -57,5 +57,7 @@ def _crossings(found: Scaling, plot: Field) -> None:
 
 
 def _told(found: Scaling, lines: list[ScalingLine]) -> str:
-    best = [f"on {ranks} {name}" for ranks, name in found.fastest.items()]
-    return f"{len(lines)} strategies; the fastest: {', '.join(best)}"
+    best = [f"on {point.ranks} {point.plan}" for point in found.best.points]
+    single = [f"on {ranks} {name}" for ranks, name in found.fastest.items()]
+    alone = f"; of one strategy the fastest: {', '.join(single)}" if single else ""
+    return f"{len(lines)} lines; the best plan: {', '.join(best)}{alone}"

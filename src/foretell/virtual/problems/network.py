@@ -106,6 +106,7 @@ class NetworkProblem:
             found = found + functional_call(self._module, weights, (self._inputs,)).softmax(-1)
         return found / len(models)
 
+    @_one_thread  # a change of threads between two calls makes their pool anew: ten times as long
     def judged(self, models: Sequence[Vector]) -> Judged:
         likely = self._outputs(models)
         classes = self._targets if self._targets.dim() == 1 else self._targets.argmax(-1)
