@@ -260,7 +260,7 @@ def _played(name: str, found: Simulated) -> Digits:
     events = {
         "count": len(found.events),
         "names": digest([(event.kind, event.stream, event.name, event.category) for event in found.events]),
-        "digest": digest([[exact(value) for value in event] for event in found.events]),
+        "digest": digest([[exact(value) for value in event[:8]] for event in found.events]),
     }
     return {
         f"simulate.{name}step": {"step_seconds": found.step_seconds},

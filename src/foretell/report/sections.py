@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from foretell.oracle import similar
 from foretell.plan.text import parse
 from foretell.report.bibliography import papers
-from foretell.report.charts import breakdown, errors, memory, memory_time, pareto, scaling, timeline
+from foretell.report.charts import breakdown, errors, memory, memory_time, pareto, pipeline, scaling, timeline
 from foretell.report.charts.memory_time import MemorySlot
 from foretell.report.charts.pareto import Dot
 from foretell.report.page import Card, Page, Section
@@ -43,7 +43,7 @@ def prediction_page(
             time_section(found),
             memory_section(found, held),
             Section("Alive at the fullest moment", columns=("tensor", "how many", "bytes"), rows=_alive(alive)),
-            Section("Timeline", "", (timeline.draw(simulated),)),
+            timeline_section(simulated),
             *more,
             Section("How it is known", "", columns=("part", "evidence"), rows=_known(found)),
             accuracy_section(),
@@ -51,6 +51,11 @@ def prediction_page(
         notes=tuple(notes),
         papers=papers(found.model, parse(found.plan)),
     )
+
+
+def timeline_section(simulated: Simulated, finest: int = timeline.FINEST) -> Section:
+    """When ranks do what."""
+    return Section("Timeline", "", (pipeline.draw(simulated), timeline.draw(simulated, finest)))
 
 
 def time_section(found: Prediction) -> Section:

@@ -9,9 +9,8 @@ from foretell.model.graph import Graph
 from foretell.oracle.predict import Prediction
 from foretell.plan.facts import convolves, facts
 from foretell.program.expand import expand
-from foretell.report.charts import timeline
-from foretell.report.page import Page, Section, body
-from foretell.report.sections import headline, memory_section, time_section
+from foretell.report.page import Page, body
+from foretell.report.sections import headline, memory_section, time_section, timeline_section
 from foretell.serve.calls import Call
 from foretell.serve.calls.predict import told
 from foretell.serve.question import Question, knobs, read
@@ -42,7 +41,7 @@ def answer(question: Question) -> PageView:
     sections = (
         time_section(found),
         memory_section(found, memory_timeline(plan, asked.place)),
-        Section("Timeline", "", (timeline.draw(played, FINEST),)),
+        timeline_section(played, FINEST),
     )
     page = Page(title="", plan="", cards=headline(found), sections=sections, notes=found.notes)
     return PageView(
