@@ -50,7 +50,7 @@ from foretell.plan.trainer import trainer
 from foretell.program.expand import expand
 from foretell.program.expanded import ExpandedProgram
 from foretell.program.lower import lower
-from foretell.report.sections import over_time, rank_name
+from foretell.report.sections import over_time
 from foretell.timeline import engine, unroll
 from foretell.timeline.memory_timeline import memory_timeline
 from foretell.timeline.peak_breakdown import alive
@@ -293,7 +293,7 @@ def _memory(case: Case) -> Digits:
     return {
         "memory_chart": {
             "resting": resting,
-            "rank": rank_name(held),
+            "rank": "every rank" if held.ranks == 1 else f"ranks of place {held.rank} on the pipeline, the fullest",
             **{f"{at} {moment.name}": moment.bytes for at, moment in enumerate(moments)},
         },
         "alive": {

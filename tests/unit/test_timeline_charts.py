@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable
 from itertools import pairwise
 
@@ -59,10 +59,11 @@ rows = st.lists(
 def test_what_is_joined_keeps_the_seconds_of_every_category(
     parts: list[tuple[float, float, str, int]], finest: float
 ) -> None:
-    events, kept, lost = in_a_row(parts), Counter[str](), Counter[str]()
+    events, kept, lost = in_a_row(parts), defaultdict[str, float](float), defaultdict[str, float](float)
     found = mixes(events, finest)
     for one in found:
-        kept.update(one.seconds)
+        for name, seconds in one.seconds.items():
+            kept[name] += seconds
         assert one.busy <= one.end - one.start + 1e-9
     for event in events:
         lost[event.category] += event.seconds
@@ -97,14 +98,14 @@ def test_the_area_of_a_colour_is_its_share_of_the_step(plan: str) -> None:
     """Of every stream of a step with more slots than pixels; what is widened to be seen is left out."""
     simulated = played(plan, 1024)
     drawn = rectangles(timeline.draw(simulated, finest=100).body)
-    area, wide = Counter[str](), 0.0
+    area, wide = defaultdict[str, float](float), 0.0
     for _, width, height, kind in drawn:
         if kind == "row":
             wide = width
         elif width > timeline.THINNEST:
             area[kind] += width * height / (timeline.ROW - 2) / wide
     whole = max(e.start + e.seconds for e in simulated.events) - min(e.start for e in simulated.events)
-    share = Counter[str]()
+    share = defaultdict[str, float](float)
     for event in simulated.events:
         if event.kind in timeline.shown(len(simulated.kinds)):
             share[f"c{CATEGORIES[event.category]}"] += event.seconds / whole

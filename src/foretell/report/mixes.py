@@ -89,7 +89,8 @@ def mixes(events: Sequence[Event], finest: float) -> list[Mix]:
     parts = _parts(ordered, edges)
     return [
         Mix(
-            *map(float, edges[at]),
+            float(edges[at, 0]),
+            float(edges[at, 1]),
             {name: float(seconds[at]) for name, seconds in parts.items() if seconds[at] > 1e-12},
             tuple(dict.fromkeys(run.slot for run in group if run.slot is not None)),
         )

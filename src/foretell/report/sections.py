@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from foretell.oracle import similar
+from foretell.plan.job import batch_ranks
 from foretell.plan.text import parse
 from foretell.report.bibliography import papers
 from foretell.report.charts import breakdown, errors, memory, memory_time, pareto, pipeline, scaling, timeline
@@ -14,7 +15,7 @@ from foretell.report.charts.pareto import Dot
 from foretell.report.page import Card, Page, Section
 from foretell.report.svg import Chart
 from foretell.timeline.memory_timeline import device_bytes
-from foretell.units import show_bytes, show_count, show_rate, show_seconds
+from foretell.units import HOUR, show_bytes, show_count, show_number, show_rate, show_seconds
 
 if TYPE_CHECKING:
     from foretell.oracle.predict import Prediction
@@ -72,19 +73,47 @@ def memory_section(found: Prediction, held: MemoryTimeline) -> Section:
 def headline(found: Prediction) -> tuple[Card, ...]:
     """The figures that a person looks for first."""
     low, high = map(show_seconds, found.interval)
-    room = f"of {show_bytes(found.usable)} that a run may use"
-    verdict = room if found.fits else f"{show_bytes(found.memory_bytes - found.usable)} too much"
-    rate = f"{show_count(found.tokens_per_second)} tokens/s" if found.tokens_per_second else ""
+    room = f"of {show_bytes(found.usable)} usable"
+    verdict = room if found.fits else f"{room}: {show_bytes(found.memory_bytes - found.usable)} too much"
+    flops = found.model_flops / (found.step_seconds * found.ranks)
+    peak = f"{flops / 1e12:.0f} of {flops / found.utilisation / 1e12:.0f} TFLOP/s/GPU" if found.utilisation else ""
     cards = [
-        Card("a step", show_seconds(found.step_seconds), f"nine in ten between {low} and {high}"),
-        Card("samples a second", show_rate(found.samples_per_second), rate),
-        Card("memory of a rank", show_bytes(found.memory_bytes), verdict),
-        Card("of the peak", f"{found.utilisation:.1%}", f"trainer {found.trainer}"),
+        Card("a step", show_seconds(found.step_seconds), f"90 % interval {low} to {high}"),
+        _rate(found),
+        Card("MFU", f"{found.utilisation:.1%}", peak),
+        Card("memory of a GPU", show_bytes(found.memory_bytes), verdict),
+        _micro_batch(found),
+        *_whole_run(found),
     ]
     if found.accuracy:
-        runs = f"median of {found.accuracy.runs:,} similar runs"
+        runs = f"median of {found.accuracy.runs:,} similar runs, trainer {found.trainer}"
         cards.append(Card("error so far", f"{found.accuracy.median_error:.1%}", runs))
     return tuple(cards)
+
+
+def _rate(found: Prediction) -> Card:
+    samples = f"{show_rate(found.samples_per_second)} samples/s"
+    if not found.tokens_per_second:
+        return Card("samples/s/GPU", show_rate(found.samples_per_second / found.ranks), samples)
+    each = found.tokens_per_second / found.ranks
+    return Card("tokens/s/GPU", f"{each:,.0f}", f"{show_count(found.tokens_per_second)} tokens/s, {samples}")
+
+
+def _micro_batch(found: Prediction) -> Card:
+    size = found.batch // (batch_ranks(parse(found.plan)) * found.microbatches)
+    count = found.microbatches
+    steps = f"{count:,} accumulation steps" if count > 1 else "no accumulation"
+    return Card("micro-batch size", f"{size:,}", f"{steps}, global batch {found.batch:,}")
+
+
+def _whole_run(found: Prediction) -> tuple[Card, ...]:
+    """How long all steps take, where somebody asked, and what they cost at a price."""
+    run = found.training
+    if run is None:
+        return ()
+    hours = found.ranks * run.seconds / HOUR
+    took = Card("whole run", f"{show_number(run.days)} days", f"{run.steps:,} steps, {show_number(hours)} GPU-hours")
+    return (took, Card("cost", show_number(run.cost), f"at {run.cost / hours:.3g} a GPU-hour")) if run.cost else (took,)
 
 
 def _bottlenecks(found: Prediction) -> tuple[tuple[str, ...], ...]:
@@ -110,7 +139,7 @@ def over_time(found: Prediction, held: MemoryTimeline) -> tuple[list[MemorySlot]
 
 def rank_name(held: MemoryTimeline) -> str:
     """What the fullest rank is called."""
-    return "every rank" if held.ranks == 1 else f"ranks of place {held.rank} on the pipeline, the fullest"
+    return "every rank" if held.ranks == 1 else f"pipeline rank {held.rank}, the fullest"
 
 
 def _alive(alive: Sequence[AliveTensors]) -> tuple[tuple[str, ...], ...]:

@@ -36,13 +36,15 @@ def draw(by_kind: Mapping[str, float], usable: float, capacity: float, moment: s
             tip=f"{name}: {show_bytes(size)}, {size / whole:.1%}",
         )
         before = after
-    room = f"{show_bytes(whole)} of {show_bytes(usable)} that a run may use"
+    room = f"{show_bytes(whole)} of {show_bytes(usable)} usable"
     y = plot.top(len(kinds))
     plot.label(y + 14, "all", "name strong")
     plot.draw(plot.bar(0, whole, y, BAR, "over" if whole > usable else "sum"), tip=room)
     if near:
         plot.draw(svg.line(x(usable), TOP, x(usable), plot.bottom, "limit"))
-    said = "may be used" if near else f"{show_bytes(usable)} may be used, {usable / whole:.0f} times as much"
+    said = (
+        f"{show_bytes(usable)} usable" if near else f"{show_bytes(usable)} usable, {usable / whole:.0f} times as much"
+    )
     plot.draw(svg.text((x(usable) if near else WIDTH - RIGHT) - 4, TOP + 8, said, "end", "tick"))
     return plot.chart(
         name="memory",

@@ -19,7 +19,10 @@ from foretell.timeline.simulate import Event, Simulated
 from foretell.units import show_seconds
 
 MOST_RANKS = 16
-HIGH = 22
+HIGH, TALL = 22, 34
+"""Heights of a row: of many, and of a few."""
+
+FEW = 4
 GAP = 4
 BREAK = 26
 """Width of a break, between parts of a step."""
@@ -54,7 +57,8 @@ def draw(simulated: Simulated) -> Chart:
     room = WIDTH - LEFT - RIGHT - BREAK * (len(parts) - 1)
     scale = room / sum(part.end - part.start for part in parts)
     kinds = shown(len(simulated.kinds), MOST_RANKS)
-    bottom = TOP + len(kinds) * (HIGH + GAP)
+    high = TALL if len(kinds) <= FEW else HIGH
+    bottom = TOP + len(kinds) * (high + GAP)
     near = [_around(part, simulated) for part in parts]
     found = {
         kind: mixes([e for e in rows[kind] if any(a <= e.start < b for a, b in near)], SEEN / scale) for kind in kinds
@@ -64,14 +68,14 @@ def draw(simulated: Simulated) -> Chart:
     for at, part in enumerate(parts):
         x = Scale(part.start, part.end, left, left + scale * (part.end - part.start))
         for place, kind in enumerate(kinds):
-            _row(plot, x, found[kind], TOP + place * (HIGH + GAP), simulated.kinds[kind])
+            _row(plot, x, found[kind], (TOP + place * (high + GAP), high), simulated.kinds[kind])
         _ticks(plot, x, bottom)
         left = x.end + BREAK
         if at + 1 < len(parts):
             _break(plot, x.end, bottom)
     for place, kind in enumerate(kinds):
         name = f"pp rank {kind}" if len(simulated.kinds) > 1 else "every rank"
-        plot.draw(svg.text(LEFT - 8, TOP + place * (HIGH + GAP) + HIGH / 2 + 4, name, "end", "tick"))
+        plot.draw(svg.text(LEFT - 8, TOP + place * (high + GAP) + high / 2 + 4, name, "end", "tick"))
     return plot.chart(
         name="pipeline",
         title="What each pipeline rank does" if len(simulated.kinds) > 1 else "What a rank does",
@@ -129,26 +133,29 @@ def _slots(simulated: Simulated, kinds: str) -> list[Part]:
     return list(found.values())
 
 
-def _row(plot: Plot, x: Scale, found: Sequence[Mix], y: float, name: str) -> None:
-    plot.draw(svg.rectangle(x.start, y, x.end - x.start, HIGH, "row"))
+def _row(plot: Plot, x: Scale, found: Sequence[Mix], place: tuple[float, float], name: str) -> None:
+    """One rank's boxes, from `place` so far from the top and so high."""
+    y, high = place
+    plot.draw(svg.rectangle(x.start, y, x.end - x.start, high, "row"))
     for one in found:
         if one.end <= x.low or one.start >= x.high:
             continue
         inside = one._replace(start=max(one.start, x.low), end=min(one.end, x.high))
         share = (inside.end - inside.start) / (one.end - one.start)
-        bars(plot, x, inside._replace(seconds={k: v * share for k, v in one.seconds.items()}), y, HIGH, name)
-        _label(plot, x, inside, y)
+        inside = inside._replace(seconds={k: v * share for k, v in one.seconds.items()})
+        bars(plot, x, inside, y, high, name)
+        _label(plot, x, inside, y, high)
 
 
-def _label(plot: Plot, x: Scale, one: Mix, y: float) -> None:
+def _label(plot: Plot, x: Scale, one: Mix, y: float, high: float) -> None:
     """The number of a micro-batch, in the lowest of its colours, where there is room for it."""
     if len(one.slots) != 1 or not one.seconds:
         return
     said, category = str(one.slots[0].microbatch), next(iter(one.seconds))
-    tall = HIGH * one.seconds[category] / (one.end - one.start)
+    tall = high * one.seconds[category] / (one.end - one.start)
     if x(one.end) - x(one.start) > DIGIT * len(said) + 3 and tall > 9:
         middle = (x(one.start) + x(one.end)) / 2
-        plot.draw(svg.text(middle, y + HIGH - 4, said, "middle", f"digit on{CATEGORIES[category]}"))
+        plot.draw(svg.text(middle, y + high - tall / 2 + 3, said, "middle", f"digit on{CATEGORIES[category]}"))
 
 
 TICK = 95

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import msgspec
 
-from foretell.oracle.predict import Prediction
+from foretell.oracle.predict import Prediction, StepAnswer
 from foretell.report.charts import breakdown
 from foretell.report.page import Page, Section, body
 from foretell.report.svg import Chart, byte_unit, quoted
@@ -32,8 +32,8 @@ class ComparedQuestions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
 class ComparisonAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """Two answers. `faster` is how many times as many samples a second the second one takes."""
 
-    first: Prediction
-    second: Prediction
+    first: StepAnswer
+    second: StepAnswer
     faster: float
     said: str  # in a sentence
     html: str

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import msgspec
 
-from foretell.oracle.predict import Prediction
+from foretell.oracle.predict import Prediction, StepAnswer
 from foretell.report.comparison import both_cards, time_section
 from foretell.report.page import Page, body
 from foretell.serve.calls import Call
@@ -25,7 +25,7 @@ class MeasuredQuestion(Question, frozen=True, kw_only=True, forbid_unknown_field
 class PredictedAndMeasured(msgspec.Struct, frozen=True, kw_only=True):
     """A prediction and a measurement. `error` is predicted over measured, less one."""
 
-    prediction: Prediction
+    prediction: StepAnswer
     measured: RunMeasurement
     error: float
     inside: bool  # whether the measured step lies in the interval

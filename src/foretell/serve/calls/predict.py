@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from foretell.oracle.predict import Prediction, predict
+from foretell.oracle.predict import Prediction, StepAnswer, predict
 from foretell.oracle.resolve import Resolved
 from foretell.serve.calls import Call
 from foretell.serve.question import Question, read
@@ -18,7 +18,7 @@ def answer(question: Question) -> Prediction:
 
 def told(asked: Resolved) -> Prediction:
     """A prediction with all that a person should know about it."""
-    found = predict(asked.setting, asked.place)
+    found = predict(asked.setting, asked.place, asked.request.run)
     return msgspec.structs.replace(
         found,
         notes=tuple(dict.fromkeys(map(spoken, (*asked.notes, *found.notes)))),
@@ -27,4 +27,4 @@ def told(asked: Resolved) -> Prediction:
     )
 
 
-CALL = Call(Question, Prediction, answer)
+CALL = Call(Question, StepAnswer, answer)
