@@ -569,7 +569,7 @@
     });
     on("tokens", "change", () => {
       const value = amount($("tokens").value);
-      if (!(value >= 0)) return showProblem({ what: `${$("tokens").value} is no number of tokens`, where: "tokens", fix: "15T, 300B, 1e12" });
+      if (!(value >= 0)) return showProblem({ what: `"${$("tokens").value}" is no number of tokens`, where: "tokens", fix: "15T, 300B, 1e12" });
       asked.tokens = value;
       changed();
     });
