@@ -63,7 +63,7 @@ def draw(simulated: Simulated) -> Chart:
     found = {
         kind: mixes([e for e in rows[kind] if any(a <= e.start < b for a, b in near)], SEEN / scale) for kind in kinds
     }
-    plot = Plot(Scale(0, 1, LEFT, WIDTH - RIGHT), bottom + 40)
+    plot = Plot(Scale(0, 1, LEFT, WIDTH - RIGHT), bottom + 26)
     left = float(LEFT)
     for at, part in enumerate(parts):
         x = Scale(part.start, part.end, left, left + scale * (part.end - part.start))
