@@ -17,7 +17,7 @@ from foretell.oracle.causes import causes, rank_work
 from foretell.oracle.evidence import evidence
 from foretell.oracle.explain import Bottleneck, bottlenecks
 from foretell.oracle.similar import SimilarAccuracy, accuracy
-from foretell.oracle.training import STEP_ALONE, Training, TrainingRun, WholeRun, step_input, whole
+from foretell.oracle.training import STEP_ALONE, Training, TrainingRun, step_input, whole
 from foretell.plan.facts import facts
 from foretell.plan.policies.lora import Lora
 from foretell.plan.setting import Setting
@@ -66,12 +66,6 @@ class Prediction(Observation, frozen=True, kw_only=True):
         yield from rates(self.samples_per_second, self.tokens_per_second, self.ranks)
         room = f"{show_bytes(self.memory_bytes)} of {show_bytes(self.usable)} usable"
         yield "memory", room if self.fits else f"{room}: does not fit"
-
-
-class StepAnswer(Prediction, frozen=True, kw_only=True):
-    """A prediction of a step, and of a whole run where one is asked about."""
-
-    training: WholeRun | None = None
 
 
 T = TypeVar("T", bound=Prediction)

@@ -147,13 +147,6 @@ class Training(msgspec.Struct, frozen=True, kw_only=True):
         return self.seconds / DAY
 
 
-class WholeRun(Training, frozen=True, kw_only=True):
-    """A whole run. JSON has no infinity."""
-
-    interval: float | None  # seconds of training between two checkpoints; null: none are written
-    mtbf: float | None  # mean seconds between failures of the job; null: there are none
-
-
 def training(
     found: Prediction,
     setting: Setting,

@@ -135,8 +135,9 @@ def request_of(subject: QuestionSubject) -> Request:
 
 def run_of(subject: QuestionSubject, graph: Graph) -> TrainingRun:
     """The whole run that is asked about; a model without sequences has samples to train on."""
-    counted = "tokens" if facts(graph).sequence else "samples"
-    return run(price=subject.price, **{counted: subject.tokens})
+    if facts(graph).sequence:
+        return run(tokens=subject.tokens, price=subject.price)
+    return run(samples=subject.tokens, price=subject.price)
 
 
 def _with_neighbour(problem: PlanRefused, request: Request, plan: Plan) -> Refused:

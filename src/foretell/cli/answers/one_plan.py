@@ -14,8 +14,7 @@ from foretell.model.analysis import Analysis
 from foretell.oracle.anchored import AnchorFinding as Corrected
 from foretell.oracle.changes import PlanChange
 from foretell.oracle.fit import Fit
-from foretell.oracle.predict import StepAnswer
-from foretell.oracle.training import WholeRun
+from foretell.oracle.written import StepAnswer, WholeRun
 from foretell.program.expanded import RankKind, StageMemory
 from foretell.timeline.peak_breakdown import AliveTensors
 

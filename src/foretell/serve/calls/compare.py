@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import msgspec
 
-from foretell.oracle.predict import Prediction, StepAnswer
+from foretell.oracle.predict import Prediction
+from foretell.oracle.written import StepAnswer, written
 from foretell.report.charts import breakdown
 from foretell.report.page import Page, Section, body
 from foretell.report.svg import Chart, byte_unit, quoted
@@ -46,8 +47,8 @@ def answer(pair: ComparedQuestions) -> ComparisonAnswer:
     section = Section("Where they differ", said, charts(first, second), columns, rows(first, second))
     page = Page(title="", plan="", cards=(), sections=(section,))
     return ComparisonAnswer(
-        first=first,
-        second=second,
+        first=written(first),
+        second=written(second),
         faster=second.samples_per_second / first.samples_per_second,
         said=said,
         html=both_plans(first.plan, second.plan) + body(page),

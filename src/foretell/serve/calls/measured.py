@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import msgspec
 
-from foretell.oracle.predict import Prediction, StepAnswer
+from foretell.oracle.predict import Prediction
+from foretell.oracle.written import StepAnswer, written
 from foretell.report.comparison import both_cards, time_section
 from foretell.report.page import Page, body
 from foretell.serve.calls import Call
@@ -40,7 +41,7 @@ def answer(question: MeasuredQuestion) -> PredictedAndMeasured:
     shown = Page(title="", plan="", cards=tuple(both_cards(*sides)), sections=(parts,), notes=notes)
     low, high = found.interval
     return PredictedAndMeasured(
-        prediction=found,
+        prediction=written(found),
         measured=measured,
         error=found.step_seconds / measured.step_seconds - 1,
         inside=low <= measured.step_seconds <= high,

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import msgspec
 
-from foretell.oracle.predict import Prediction, StepAnswer, predict
+from foretell.oracle.predict import Prediction, predict
 from foretell.oracle.resolve import Resolved
+from foretell.oracle.written import StepAnswer, written
 from foretell.serve.calls import Call
 from foretell.serve.question import Question, read
 from foretell.serve.words import spoken
 
 
-def answer(question: Question) -> Prediction:
+def answer(question: Question) -> StepAnswer:
     """What `foretell predict --json` says."""
-    return told(read(question))
+    return written(told(read(question)))
 
 
 def told(asked: Resolved) -> Prediction:

@@ -6,7 +6,8 @@ import msgspec
 
 from foretell.cost.price import priced
 from foretell.model.graph import Graph
-from foretell.oracle.predict import Prediction, StepAnswer
+from foretell.oracle.predict import Prediction
+from foretell.oracle.written import StepAnswer, written
 from foretell.plan.facts import convolves, facts
 from foretell.program.expand import expand
 from foretell.report.page import Page, body
@@ -45,7 +46,7 @@ def answer(question: Question) -> PageView:
     )
     page = Page(title="", plan="", cards=headline(found), sections=sections, notes=found.notes)
     return PageView(
-        prediction=found,
+        prediction=written(found),
         said=sentence(found),
         html=body(page),
         ranks=asked.place.ranks,
