@@ -9,8 +9,9 @@ step; only the order inside what was folded is lost.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from itertools import groupby
 
 import msgspec
@@ -18,8 +19,8 @@ import msgspec
 from foretell.plan.schedule import Slot
 from foretell.timeline.simulate import Event, Simulated
 
-BUDGET = 20_000
-"""Events that a trace has at most: some 3 MB, which viewers open at once."""
+BUDGET = 25_000
+"""Events that a trace has at most: less than 5 MB, which viewers open at once."""
 
 MESSAGES = ("activations", "weights")
 WORDS = {"host": "launches", "transfer": "sends", "copy": "copies"}
@@ -52,12 +53,15 @@ def fold(simulated: Simulated, budget: int = BUDGET) -> Folded:
     if len(events) <= budget:
         return Folded(tuple((event, 1) for event in events), len(events))
     shown = _detailed(simulated, budget // 2)
+    places = _places(events)
     slots = 1
     while True:
-        folded = tuple(_folded(events, slots, shown))
-        if len(folded) <= budget or slots >= max(_places(events).values(), default=1):
+        folded = tuple(_folded(events, slots, shown, places))
+        if len(folded) <= budget or slots >= max(places.values(), default=1):
             return Folded(folded, len(events), slots, shown)
-        slots *= 2
+        kept = sum(event.slot is None or event.slot.microbatch == shown for event, _ in folded)
+        times = (len(folded) - kept) / max(1, budget - kept)
+        slots *= 2 ** max(1, math.ceil(math.log2(times)) if times > 1 else 1)
 
 
 def _detailed(simulated: Simulated, budget: int) -> int:
@@ -78,9 +82,9 @@ def _places(events: Iterable[Event]) -> dict[tuple[int, Slot], int]:
     return found
 
 
-def _folded(events: tuple[Event, ...], slots: int, shown: int) -> Iterator[tuple[Event, int]]:
-    places = _places(events)
-
+def _folded(
+    events: Iterable[Event], slots: int, shown: int, places: Mapping[tuple[int, Slot], int]
+) -> Iterator[tuple[Event, int]]:
     def together(event: Event) -> Slot | int | None:
         if event.slot is None or event.slot.microbatch == shown:
             return event.slot
