@@ -326,3 +326,16 @@ def test_pages_of_virtual_time(foretell: Any, tmp_path: Path) -> None:
     assert foretell("simulate", "--fig14", "--html", str(file)).code == 0
     assert "figure 14" in file.read_text()
     assert foretell("simulate", *asked, "--plot", "drawing.pdf").code == 2
+
+
+def test_one_picture_has_the_figures_and_a_ground_of_its_own(foretell: Any, tmp_path: Path) -> None:
+    asked = ("report", TINY, "--on", "4xh100", "--plan", "pp2:1f1b dp2 +m4 +bf16", "--batch", "8")
+    page, picture = str(tmp_path / "r.html"), tmp_path / "one.svg"
+    told = json.loads(foretell(*asked, "--html", page, "--picture", str(picture), "--json").out)
+    assert told["picture"] == str(picture)
+    drawn = ET.fromstring(picture.read_bytes())
+    said = {one.text for one in drawn.iter(f"{SVG}text")}
+    assert {"MFU", "tokens/s/GPU", "pp2:1f1b dp2 +m4 +bf16", "pp rank 1"} <= said
+    assert next(one.get("class") for one in drawn.iter(f"{SVG}rect")) == "paper"
+    bad = foretell(*asked, "--html", page, "--picture", str(tmp_path / "one.txt"))
+    assert bad.code == 2 and "--picture" in bad.err and "one.svg" in bad.err

@@ -45,7 +45,7 @@ def draw(by_kind: Mapping[str, float], usable: float, capacity: float, moment: s
     said = (
         f"{show_bytes(usable)} usable" if near else f"{show_bytes(usable)} usable, {usable / whole:.0f} times as much"
     )
-    plot.draw(svg.text((x(usable) if near else WIDTH - RIGHT) - 4, TOP + 8, said, "end", "tick"))
+    plot.draw(svg.text((x(usable) if near else WIDTH - RIGHT) - 4, TOP - 4, said, "end", "tick"))
     return plot.chart(
         name="memory",
         title="What memory is taken by",
