@@ -50,7 +50,7 @@ from foretell.plan.trainer import trainer
 from foretell.program.expand import expand
 from foretell.program.expanded import ExpandedProgram
 from foretell.program.lower import lower
-from foretell.report.sections import over_time, rank_name
+from foretell.report.sections import over_time
 from foretell.timeline import engine, unroll
 from foretell.timeline.memory_timeline import memory_timeline
 from foretell.timeline.peak_breakdown import alive
@@ -260,7 +260,7 @@ def _played(name: str, found: Simulated) -> Digits:
     events = {
         "count": len(found.events),
         "names": digest([(event.kind, event.stream, event.name, event.category) for event in found.events]),
-        "digest": digest([[exact(value) for value in event] for event in found.events]),
+        "digest": digest([[exact(value) for value in event[:8]] for event in found.events]),
     }
     return {
         f"simulate.{name}step": {"step_seconds": found.step_seconds},
@@ -293,7 +293,7 @@ def _memory(case: Case) -> Digits:
     return {
         "memory_chart": {
             "resting": resting,
-            "rank": rank_name(held),
+            "rank": "every rank" if held.ranks == 1 else f"ranks of place {held.rank} on the pipeline, the fullest",
             **{f"{at} {moment.name}": moment.bytes for at, moment in enumerate(moments)},
         },
         "alive": {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import time
 from pathlib import Path
@@ -31,7 +32,7 @@ def test_predict_is_what_the_command_line_says(server: Server, question: dict[st
 
 def test_a_view_has_all_charts_of_one_step(server: Server, question: dict[str, Any]):
     view = server.post("view", question).json
-    for title in ("What a step is spent on", "What memory is taken by", "A step, played through"):
+    for title in ("What a step is spent on", "What memory is taken by", "What a rank does", "Streams over the"):
         assert title in view["html"]
     assert "<script" not in view["html"]
     assert view["ranks"] == 64
@@ -177,3 +178,33 @@ def test_choices_can_all_be_asked_about(server: Server):
     for trainer in found["trainers"][::5]:
         answer = server.post("predict", {**SMALL, "plan": "dp8", "trainer": trainer})
         assert answer.status in (200, 422), (trainer, answer)
+
+
+def test_a_whole_run_has_days_and_a_cost(server: Server, question: dict[str, Any]):
+    view = server.post("view", {**question, "tokens": 1e12, "price": 2.0}).json
+    found, run = view["prediction"], view["prediction"]["training"]
+    assert run["steps"] == math.ceil(1e12 / (64 * 8192))
+    assert run["seconds"] == pytest.approx(run["steps"] * found["step_seconds"])
+    assert run["cost"] == pytest.approx(64 * run["seconds"] / 3600 * 2.0)
+    assert run["interval"] is None and run["mtbf"] is None
+    assert "whole run" in view["html"] and "GPU-hours" in view["html"]
+    assert "The whole run takes" in view["said"]
+    assert server.post("view", question).json["prediction"]["training"] is None
+
+
+def test_images_are_trained_on_samples(server: Server):
+    asked = {"model": "resnet50", "cluster": "8xv100", "batch": 256, "plan": "dp8", "tokens": 1281167}
+    assert server.post("predict", asked).json["training"]["steps"] == math.ceil(1281167 / 256)
+
+
+def test_experts_are_offered_for_models_that_have_them(server: Server, question: dict[str, Any]):
+    assert "ep" not in server.post("view", question).json["axes"]
+    sparse = {**question, "model": "mixtral-8x7b", "plan": "dp8:zero1,ep8 tp8:sp +m8 +bf16"}
+    assert "ep" in server.post("view", sparse).json["axes"]
+
+
+def test_trainers_of_today_come_first(server: Server):
+    found = server.ask("GET", "/api/choices").json
+    past = found["historical"]
+    assert past["chainer"] == "2019" and "torchtitan" not in past
+    assert [name in past for name in found["trainers"]] == sorted(name in past for name in found["trainers"])

@@ -251,3 +251,46 @@ def test_a_report_is_for_everybody_too(browser: Any, server: Server, tmp_path: P
     assert [url for url in reader.asked if not url.startswith("file:")] == []
     assert not reader.wrong
     reader.context.close()
+
+
+def test_experts_adapters_and_a_whole_run(person: Person):
+    assert not person.page.is_visible("#ep")
+    person.fills("#model", "mixtral-8x7b")
+    person.page.wait_for_selector("#ep", state="visible")
+    person.does("ArrowRight", "ArrowRight", on="#ep")
+    assert person.page.input_value("#plan") == "dp8:zero1,ep4 tp8:sp +m8 +bf16"
+    person.does("ArrowLeft", "ArrowLeft", on="#ep")
+    assert person.page.input_value("#plan") == "dp8:zero1 tp8:sp +m8 +bf16"
+    person.fills("#model", "llama3-8b")
+    person.page.select_option("#lora", "16")
+    person.settled()
+    assert "+lora16" in person.page.input_value("#plan")
+    person.fills("#tokens", "300B")
+    person.fills("#price", "2.5")
+    cards = person.sees("#result .cards")
+    assert "whole run" in cards and "days" in cards and "at 2.5 a GPU-hour" in cards
+    assert "tokens=300000000000" in person.page.url and "price=2.5" in person.page.url
+    person.page.fill("#tokens", "many")
+    person.page.keyboard.press("Tab")
+    assert '"many" is no number of tokens' in person.sees("#problem")
+    assert person.page.get_attribute("#tokens", "aria-invalid") == "true"
+    assert not person.wrong
+
+
+def test_trainers_of_other_years_are_behind_a_switch(person: Person, browser: Any, server: Server):
+    def offered(somebody: Person) -> list[str]:
+        return somebody.page.eval_on_selector_all("#trainer option", "all => all.map(one => one.textContent)")
+
+    today = offered(person)
+    assert "torchtitan" in today and not any("chainer" in name for name in today)
+    person.page.check("#past")
+    assert offered(person)[: len(today)] == today and "chainer (2019)" in offered(person)
+    person.page.select_option("#trainer", "megatron-lm-2021")
+    person.settled()
+    person.page.uncheck("#past")
+    person.settled()
+    assert offered(person) == today and person.page.input_value("#trainer") == ""
+    other = Person(browser)
+    other.opens(f"{server.url}#trainer=megatron-lm-2023")
+    assert other.page.is_checked("#past") and other.page.input_value("#trainer") == "megatron-lm-2023"
+    other.context.close()

@@ -18,12 +18,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foretell.errors import MissingExtra
-from foretell.report.charts import agreement, breakdown, curves, errors, memory, memory_time, pareto, timeline
+from foretell.report.charts import agreement, breakdown, curves, errors, memory, memory_time, pareto
 from foretell.report.charts.memory_time import MemorySlot
 from foretell.report.charts.pareto import Dot
-from foretell.report.charts.timeline import stretches
 from foretell.report.comparison import comparison_page
 from foretell.report.files import LARGEST, save_drawing
+from foretell.report.mixes import CATEGORIES
 from foretell.report.page import Card, Page, Section, figure_style, html
 from foretell.report.png import png
 from foretell.report.svg import WIDTH, Chart, Scale, alone
@@ -31,7 +31,6 @@ from foretell.runtime.assignment import Collective
 from foretell.runtime.comparison import Comparison, Difference, TrafficMismatch
 from foretell.runtime.measure import Measurement, Samples
 from foretell.runtime.outside import Outside
-from foretell.timeline.simulate import Event
 
 SVG = "{http://www.w3.org/2000/svg}"
 TINY = "gpt:layers=4,hidden=64,heads=4,vocab=256,seq=32"
@@ -122,15 +121,6 @@ def test_long_steps_keep_their_fullest_moment() -> None:
     assert len(chart.svg()) < 200_000
 
 
-@given(st.lists(st.tuples(st.floats(0, 10), st.floats(1e-4, 1), st.sampled_from("ab")), max_size=30))
-def test_stretches_cover_what_was_busy(parts: list[tuple[float, float, str]]) -> None:
-    events = [Event(0, "compute", "x", start, length, category) for start, length, category in parts]
-    found = list(stretches(events, 1e-3))
-    assert sum(one.events for one in found) == len(events)
-    for event in events:
-        assert any(one.start <= event.start and event.start + event.seconds <= one.end + 1e-12 for one in found)
-
-
 def test_names_that_would_break_a_page() -> None:
     hostile = "<script>alert(1)</script>\"'&\x00"
     chart = errors.draw({hostile: [0.1, 0.2]})
@@ -173,7 +163,7 @@ def test_pages_of_other_verbs(foretell: Any, folder: Path) -> None:
     assert foretell("predict", TINY, "--on", "4xh100", "--plan", plan, "--batch", "8", "--html", predicted).code == 0
     page = Path(predicted).read_text()
     assert plan in page
-    assert "place 1" in page
+    assert "pipeline rank 1" in page
     assert "Narayanan" in page
     read(page)
     assert foretell("plan", TINY, "--on", "2xh100", "--batch", "8", "--only", "dp", "--html", plans).code == 0
@@ -297,7 +287,7 @@ def test_a_part_of_a_step_has_one_colour_and_no_two_have_the_same(names: list[st
     found = breakdown.colours(names)
     assert set(found) == set(names) and len(set(found.values())) == len(names)
     assert all(found[name] == breakdown.OWN.get(name, found[name]) for name in names)
-    assert all(timeline.CATEGORIES[name] == breakdown.OWN[name] for name in ("forward", "backward", "optimizer"))
+    assert all(CATEGORIES[name] == breakdown.OWN[name] for name in ("forward", "backward", "optimizer"))
 
 
 @pytest.mark.parametrize("kind", ["svg", "png"])
@@ -336,3 +326,16 @@ def test_pages_of_virtual_time(foretell: Any, tmp_path: Path) -> None:
     assert foretell("simulate", "--fig14", "--html", str(file)).code == 0
     assert "figure 14" in file.read_text()
     assert foretell("simulate", *asked, "--plot", "drawing.pdf").code == 2
+
+
+def test_one_picture_has_the_figures_and_a_ground_of_its_own(foretell: Any, tmp_path: Path) -> None:
+    asked = ("report", TINY, "--on", "4xh100", "--plan", "pp2:1f1b dp2 +m4 +bf16", "--batch", "8")
+    page, picture = str(tmp_path / "r.html"), tmp_path / "one.svg"
+    told = json.loads(foretell(*asked, "--html", page, "--picture", str(picture), "--json").out)
+    assert told["picture"] == str(picture)
+    drawn = ET.fromstring(picture.read_bytes())
+    said = {one.text for one in drawn.iter(f"{SVG}text")}
+    assert {"MFU", "tokens/s/GPU", "pp2:1f1b dp2 +m4 +bf16", "pp rank 1"} <= said
+    assert next(one.get("class") for one in drawn.iter(f"{SVG}rect")) == "paper"
+    bad = foretell(*asked, "--html", page, "--picture", str(tmp_path / "one.txt"))
+    assert bad.code == 2 and "--picture" in bad.err and "one.svg" in bad.err

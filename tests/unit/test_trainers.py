@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -17,7 +19,7 @@ from foretell.plan.legality import Surroundings, legal
 from foretell.plan.schedule import schedules
 from foretell.plan.stages import RULES, Costs, empty_stages, layers_per_stage
 from foretell.plan.text import parse
-from foretell.plan.trainer import CONSTANTS, look_up, look_up_depth, names, trainer
+from foretell.plan.trainer import CONSTANTS, era, look_up, look_up_depth, names, trainer
 
 ALL = sorted(names())
 PAGE = Path(__file__).parents[2] / "docs" / "trainers.md"
@@ -379,6 +381,22 @@ def test_stages_have_all_layers(rule: str, layers: int, stages: int, head: float
 def test_an_unknown_split_rule() -> None:
     with pytest.raises(UnknownName, match="evn"):
         layers_per_stage("evn", 4, 2)
+
+
+# Their years
+
+
+def test_trainers_of_other_years_are_behind_those_of_today(foretell: Any) -> None:
+    years = {name: era(name) for name in names() if era(name)}
+    assert {name for name in names() if re.search(r"-20\d\d$", name)} < set(years)
+    assert not {"pytorch", "fsdp", "torchtitan", "megatron-core", "nemo", "deepspeed"} & set(years)
+    assert era("megatron-lm") == era("megatron-lm-2023") == "2023"
+    told = json.loads(foretell("list", "trainers", "--json").out)
+    assert told["historical"] == years
+    assert set(told["trainers"]) == set(names())
+    assert list(told["trainers"])[-len(years) :] == list(years)
+    today, past = foretell("list", "trainers").out.split("of other years")
+    assert all(f"\n{name} " not in today and f"\n{name} " in past for name in years)
 
 
 # The page

@@ -284,12 +284,18 @@ CONSTANTS: Final = tuple(keys(Trainer))
 """The dotted keys of all constants, in order."""
 
 _FOLDER: Final = Path(__file__).with_name("trainers")
-_ABOUT: Final = ("summary", "based_on", "alias_of")
+_ABOUT: Final = ("summary", "era", "based_on", "alias_of")
 
 
 def names() -> dict[str, str]:
     """The trainers that foretell knows, with a line on each; a name that stands for another says so."""
     return {path.stem: _summary(path) for path in sorted(_FOLDER.glob("*.toml"), key=lambda path: path.stem)}
+
+
+def era(name: str) -> str:
+    """The last year of what a trainer stands for, of one that is kept to repeat published runs; of today's nothing."""
+    about, _ = _parts(_member(name, ""))
+    return era(about["alias_of"]) if "alias_of" in about else about.get("era", "")
 
 
 def trainer(name: str) -> Trainer:

@@ -61,21 +61,21 @@ def check_drawing(file: Path, where: str) -> None:
         raise BadInput(f"{file} is no drawing that foretell writes", where=where, fix=fix)
 
 
-def save_drawing(charts: Sequence[Chart], file: Path, where: str) -> None:
-    """Write charts as one drawing, of the kind that the file's name ends with."""
+def save_drawing(charts: Sequence[Chart], file: Path, where: str, paper: bool = False) -> None:
+    """Write charts as one drawing, of the kind that the file's name ends with; on `paper` it has a background."""
     check_drawing(file, where)
-    _write(file, DRAWINGS[file.suffix.lower().removeprefix(".")](charts), where)
+    _write(file, DRAWINGS[file.suffix.lower().removeprefix(".")](charts, paper), where)
 
 
-def _svg(charts: Sequence[Chart]) -> bytes:
-    return alone(charts, figure_style()).encode()
+def _svg(charts: Sequence[Chart], paper: bool = False) -> bytes:
+    return alone(charts, figure_style(), paper).encode()
 
 
-def _png(charts: Sequence[Chart]) -> bytes:
-    return png(alone(charts, figure_style()))
+def _png(charts: Sequence[Chart], paper: bool = False) -> bytes:
+    return png(alone(charts, figure_style(), paper))
 
 
-DRAWINGS: Final[dict[str, Callable[[Sequence[Chart]], bytes]]] = {"svg": _svg, "png": _png}
+DRAWINGS: Final[dict[str, Callable[..., bytes]]] = {"svg": _svg, "png": _png}
 """How a drawing is written, by the end of its file's name."""
 
 

@@ -6,15 +6,16 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from foretell.oracle import similar
+from foretell.plan.job import batch_ranks
 from foretell.plan.text import parse
 from foretell.report.bibliography import papers
-from foretell.report.charts import breakdown, errors, memory, memory_time, pareto, scaling, timeline
+from foretell.report.charts import breakdown, errors, memory, memory_time, pareto, pipeline, scaling, timeline
 from foretell.report.charts.memory_time import MemorySlot
 from foretell.report.charts.pareto import Dot
 from foretell.report.page import Card, Page, Section
 from foretell.report.svg import Chart
 from foretell.timeline.memory_timeline import device_bytes
-from foretell.units import show_bytes, show_count, show_percent, show_rate, show_seconds
+from foretell.units import HOUR, show_bytes, show_count, show_number, show_percent, show_rate, show_seconds
 
 if TYPE_CHECKING:
     from foretell.oracle.predict import Prediction
@@ -43,7 +44,7 @@ def prediction_page(
             time_section(found),
             memory_section(found, held),
             Section("Alive at the fullest moment", columns=("tensor", "how many", "bytes"), rows=_alive(alive)),
-            Section("Timeline", "", (timeline.draw(simulated),)),
+            timeline_section(simulated),
             *more,
             Section("How it is known", "", columns=("part", "evidence"), rows=_known(found)),
             accuracy_section(),
@@ -51,6 +52,11 @@ def prediction_page(
         notes=tuple(notes),
         papers=papers(found.model, parse(found.plan)),
     )
+
+
+def timeline_section(simulated: Simulated, finest: int = timeline.FINEST) -> Section:
+    """When ranks do what."""
+    return Section("Timeline", "", (pipeline.draw(simulated), timeline.draw(simulated, finest)))
 
 
 def time_section(found: Prediction) -> Section:
@@ -68,18 +74,46 @@ def headline(found: Prediction) -> tuple[Card, ...]:
     """The figures that a person looks for first."""
     low, high = map(show_seconds, found.interval)
     room = f"of {show_bytes(found.usable)} usable"
-    verdict = room if found.fits else f"{show_bytes(found.memory_bytes - found.usable)} too much"
-    rate = f"{show_count(found.tokens_per_second)} tokens/s" if found.tokens_per_second else ""
+    verdict = room if found.fits else f"{room}: {show_bytes(found.memory_bytes - found.usable)} too much"
+    flops = found.model_flops / (found.step_seconds * found.ranks)
+    peak = f"{flops / 1e12:.0f} of {flops / found.utilisation / 1e12:.0f} TFLOP/s/GPU" if found.utilisation else ""
     cards = [
-        Card("a step", show_seconds(found.step_seconds), f"nine in ten between {low} and {high}"),
-        Card("samples a second", show_rate(found.samples_per_second), rate),
-        Card("memory of a rank", show_bytes(found.memory_bytes), verdict),
-        Card("MFU", show_percent(found.utilisation), f"of {show_count(found.peak_flops)}FLOP/s ({found.precision})"),
+        Card("a step", show_seconds(found.step_seconds), f"90 % interval {low} to {high}"),
+        _rate(found),
+        Card("MFU", show_percent(found.utilisation), peak),
+        Card("memory of a GPU", show_bytes(found.memory_bytes), verdict),
+        _micro_batch(found),
+        *_whole_run(found),
     ]
     if found.accuracy:
-        runs = f"median of {found.accuracy.runs:,} similar runs"
-        cards.append(Card("error so far", f"{found.accuracy.median_error:.1%}", runs))
+        runs = f"median of {found.accuracy.runs:,} similar runs, trainer {found.trainer}"
+        cards.append(Card("error so far", show_percent(found.accuracy.median_error), runs))
     return tuple(cards)
+
+
+def _rate(found: Prediction) -> Card:
+    samples = f"{show_rate(found.samples_per_second)} samples/s"
+    if not found.tokens_per_second:
+        return Card("samples/s/GPU", show_rate(found.samples_per_second / found.ranks), samples)
+    each = found.tokens_per_second / found.ranks
+    return Card("tokens/s/GPU", f"{each:,.0f}", f"{show_count(found.tokens_per_second)} tokens/s, {samples}")
+
+
+def _micro_batch(found: Prediction) -> Card:
+    size = found.batch // (batch_ranks(parse(found.plan)) * found.microbatches)
+    count = found.microbatches
+    steps = f"{count:,} accumulation steps" if count > 1 else "no accumulation"
+    return Card("micro-batch size", f"{size:,}", f"{steps}, global batch {found.batch:,}")
+
+
+def _whole_run(found: Prediction) -> tuple[Card, ...]:
+    """How long all steps take, where somebody asked, and what they cost at a price."""
+    run = found.training
+    if run is None:
+        return ()
+    hours = found.ranks * run.seconds / HOUR
+    took = Card("whole run", f"{show_number(run.days)} days", f"{run.steps:,} steps, {show_number(hours)} GPU-hours")
+    return (took, Card("cost", show_number(run.cost), f"at {run.cost / hours:.3g} a GPU-hour")) if run.cost else (took,)
 
 
 def _bottlenecks(found: Prediction) -> tuple[tuple[str, ...], ...]:
@@ -105,7 +139,7 @@ def over_time(found: Prediction, held: MemoryTimeline) -> tuple[list[MemorySlot]
 
 def rank_name(held: MemoryTimeline) -> str:
     """What the fullest rank is called."""
-    return "every rank" if held.ranks == 1 else f"ranks of place {held.rank} on the pipeline, the fullest"
+    return "every rank" if held.ranks == 1 else f"pipeline rank {held.rank}, the fullest"
 
 
 def _alive(alive: Sequence[AliveTensors]) -> tuple[tuple[str, ...], ...]:

@@ -25,7 +25,7 @@ def step_page(
     """A prediction, with what its fullest rank holds when, and its timeline."""
     plan = priced(setting, cluster)
     held, largest = memory_timeline(plan, cluster), alive(plan, cluster, found.memory)
-    return prediction_page(found, held, simulate(plan), largest, (*notes, *found.notes), more)
+    return prediction_page(found, held, simulate(plan, joined=True), largest, (*notes, *found.notes), more)
 
 
 def plan_page(answer: PlanningAnswer, more: Sequence[Section] = ()) -> Page:

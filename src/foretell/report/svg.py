@@ -55,17 +55,27 @@ class Chart:
         return alone([self], figure_style())
 
 
-def alone(charts: Sequence[Chart], style: str) -> str:
-    """Charts as one drawing that needs nothing beside it: with legends, and of several each with its title."""
+def alone(charts: Sequence[Chart], style: str, paper: bool = False) -> str:
+    """Charts as one drawing that needs nothing beside it: with legends, and of several each with its title.
+
+    On `paper` it has a background of its own, to be read on a dark page too.
+    """
     parts, top = [f"<style>{style}</style>"], 0.0
     for chart in charts:
-        if len(charts) > 1:
+        if len(charts) > 1 and chart.title:
             parts.append(text(LEFT, top + TITLE - 8, chart.title, kind="strong"))
             top += TITLE
         legend, height = _legend(chart.legend, chart.height)
         parts.append(f'<g transform="translate(0 {number(top)})">{chart.body}{legend}</g>')
         top += chart.height + height
-    return _svg("".join(parts), math.ceil(top), ". ".join(f"{chart.title}: {chart.told}" for chart in charts))
+    if paper:
+        top += TITLE / 2
+        parts.insert(1, f'<rect width="{WIDTH}" height="{math.ceil(top)}" rx="10" class="paper"/>')
+    return _svg(
+        "".join(parts),
+        math.ceil(top),
+        ". ".join(": ".join(filter(None, (chart.title, chart.told))) for chart in charts),
+    )
 
 
 def _svg(inside: str, height: float, told: str) -> str:

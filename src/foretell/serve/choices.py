@@ -13,6 +13,7 @@ from foretell.plan.policies.precision import FORMATS
 from foretell.plan.policies.recompute import Recompute
 from foretell.plan.storage import STORAGES
 from foretell.plan.strategies.pipeline import SCHEDULES
+from foretell.plan.trainer import era
 from foretell.plan.trainer import names as trainer_names
 
 
@@ -32,7 +33,8 @@ class Choices(msgspec.Struct, frozen=True, kw_only=True):
     models: tuple[str, ...]
     places: tuple[HardwareChoice, ...]
     networks: tuple[str, ...]
-    trainers: tuple[str, ...]
+    trainers: tuple[str, ...]  # today's first
+    historical: dict[str, str]  # trainers that are kept to repeat published runs, with their years
     optimizers: tuple[str, ...]
     precisions: tuple[str, ...]
     storages: tuple[str, ...]
@@ -48,7 +50,8 @@ def choices() -> Choices:
         models=tuple(sorted(zoo.names())),
         places=tuple(_devices() + _machines()),
         networks=tuple(name for name in members.names("links") if members.link(name).per_port),
-        trainers=tuple(sorted(trainer_names())),
+        trainers=tuple(sorted(trainer_names(), key=lambda name: (era(name) != "", name))),
+        historical={name: era(name) for name in sorted(trainer_names()) if era(name)},
         optimizers=tuple(sorted(OPTIMIZERS)),
         precisions=tuple(FORMATS),
         storages=tuple(STORAGES),

@@ -22,6 +22,8 @@ from foretell.model.naming import unknown_model
 from foretell.oracle import upgrades
 from foretell.oracle.request import Request
 from foretell.oracle.resolve import PlanEvaluator, Resolved, resolve
+from foretell.oracle.training import TrainingRun, run
+from foretell.plan.facts import facts
 from foretell.plan.plan import Plan
 from foretell.plan.policies.precision import Precision
 from foretell.plan.refusal import PlanRefused
@@ -61,6 +63,10 @@ PlanText: TypeAlias = Annotated[
 ]
 Samples: TypeAlias = Annotated[int, Meta(ge=1, le=source.LARGEST_BATCH, examples=[64])]
 Tokens: TypeAlias = Annotated[int, Meta(ge=0, le=source.LARGEST_BATCH, description="of a sequence; 0: the model's own")]
+Amount: TypeAlias = Annotated[
+    float, Meta(ge=0, le=1e18, description="tokens to train, or samples that are no sequences; 0: a step alone")
+]
+Price: TypeAlias = Annotated[float, Meta(ge=0, le=1e6, description="of a GPU for an hour; 0: not asked")]
 Times: TypeAlias = Annotated[float, Meta(ge=0.01, le=100.0)]
 Hardware: TypeAlias = Annotated[
     dict[Annotated[str, Meta(max_length=60)], Times],
@@ -78,6 +84,8 @@ class QuestionSubject(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     trainer: Name = ""  # empty: pytorch, or for a configuration the one that it is for
     optimizer: Name = ""  # empty: the trainer's
     hardware: Hardware = {}
+    tokens: Amount = 0.0
+    price: Price = 0.0
 
 
 class Question(QuestionSubject, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -102,7 +110,8 @@ def read(question: Question) -> Resolved:
     """What a question stands for, as this machine was measured, where it was."""
     request, plan = request_of(question), parse(question.plan)
     dtype = with_precision(plan, trainer(request.trainer)).policy(Precision).format.activation
-    request = request.changed(plan=plan, graph=graph_of(question.model, question.seq, dtype))
+    graph = graph_of(question.model, question.seq, dtype)
+    request = request.changed(plan=plan, graph=graph, run=run_of(question, graph))
     try:
         found = resolve(request)
     except PlanRefused as problem:
@@ -122,6 +131,13 @@ def request_of(subject: QuestionSubject) -> Request:
         optimizer=subject.optimizer,
         notes=cluster_of(subject.cluster).notes,
     )
+
+
+def run_of(subject: QuestionSubject, graph: Graph) -> TrainingRun:
+    """The whole run that is asked about; a model without sequences has samples to train on."""
+    if facts(graph).sequence:
+        return run(tokens=subject.tokens, price=subject.price)
+    return run(samples=subject.tokens, price=subject.price)
 
 
 def _with_neighbour(problem: PlanRefused, request: Request, plan: Plan) -> Refused:

@@ -13,6 +13,7 @@ OPTION: Final = re.compile(r"(?<![\w-])--([a-z][a-z-]*)")
 
 FIELDS: Final = frozenset(
     {"model", "cluster", "batch", "seq", "trainer", "optimizer", "hardware", "plan"}
+    | {"tokens", "price"}
     | {"precision", "only", "without", "also", "fix", "max_memory"}
     | {"to", "launcher"}
 )

@@ -46,6 +46,7 @@ class Event(NamedTuple):
     category: str  # forward, backward, recompute, optimizer, activations, weights, transfer, copy, host
     bytes: float = 0.0
     flops: float = 0.0
+    slot: Slot | None = None  # in which it was seen; none: once a step
 
 
 class Simulated(msgspec.Struct, frozen=True):
@@ -56,6 +57,7 @@ class Simulated(msgspec.Struct, frozen=True):
     kinds: tuple[str, ...]  # what each kind of rank is called
     model: str
     plan: str
+    microbatches: int = 1
 
 
 def simulate(
@@ -79,8 +81,13 @@ def simulate(
     events = [event for rank in ranks for event in rank.events]
     if before:
         events = [event._replace(start=event.start - before) for event in events]
-    names = tuple(f"place {kind.place}, {kind.ranks} rank{'s' if kind.ranks > 1 else ''}" for kind in program.kinds)
-    return Simulated(end - before, tuple(events), names, program.model, program.plan)
+    names = tuple(_called(kind, len(program.kinds)) for kind in program.kinds)
+    return Simulated(end - before, tuple(events), names, program.model, program.plan, program.microbatches)
+
+
+def _called(kind: RankKind, kinds: int) -> str:
+    ranks = f"{kind.ranks:,} rank{'s' if kind.ranks > 1 else ''}"
+    return f"pipeline rank {kind.place}, {ranks}" if kinds > 1 else ranks
 
 
 def _play(ranks: list[_Rank]) -> float:
@@ -106,10 +113,13 @@ class _Rank:
         self.behind = Behind(free=now)
         self.passed: dict[int, list[float]] = {}  # when each segment of a stage's latest backward pass was over
         self.events: list[Event] = []
+        self.slot: Slot | None = None
 
     def step(self, board: Board) -> Process:
         for slot in self.kind.slots:
+            self.slot = slot
             yield from self._slot(slot, board)
+        self.slot = None
         yield from self._finish(board)
 
     # a slot
@@ -268,4 +278,4 @@ class _Rank:
         self, stream: str, name: str, start: float, seconds: float, category: str, size: float = 0.0, flops: float = 0.0
     ) -> None:
         if seconds:
-            self.events.append(Event(self.kind.place, stream, name, start, seconds, category, size, flops))
+            self.events.append(Event(self.kind.place, stream, name, start, seconds, category, size, flops, self.slot))

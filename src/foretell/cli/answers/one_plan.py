@@ -14,8 +14,7 @@ from foretell.model.analysis import Analysis
 from foretell.oracle.anchored import AnchorFinding as Corrected
 from foretell.oracle.changes import PlanChange
 from foretell.oracle.fit import Fit
-from foretell.oracle.predict import Prediction
-from foretell.oracle.training import Training
+from foretell.oracle.written import StepAnswer, WholeRun
 from foretell.program.expanded import RankKind, StageMemory
 from foretell.timeline.peak_breakdown import AliveTensors
 
@@ -83,19 +82,6 @@ class ProgramAnswer(msgspec.Struct, frozen=True, kw_only=True):
     bodies: tuple[BodyAnswer, ...]  # each once, however often it runs
     communications: tuple[Communication, ...]
     notes: tuple[str, ...]
-
-
-class WholeRun(Training, frozen=True, kw_only=True):
-    """A whole run. JSON has no infinity."""
-
-    interval: float | None  # seconds of training between two checkpoints; null: none are written
-    mtbf: float | None  # mean seconds between failures of the job; null: there are none
-
-
-class StepAnswer(Prediction, frozen=True, kw_only=True):
-    """A prediction of a step, and of a whole run where one is asked about."""
-
-    training: WholeRun | None = None
 
 
 class PredictAnswer(StepAnswer, frozen=True, kw_only=True):

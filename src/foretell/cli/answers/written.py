@@ -18,6 +18,7 @@ class Reported(msgspec.Struct, frozen=True, kw_only=True):
     title: str
     plan: str
     figures: tuple[str, ...]  # files of single figures
+    picture: str  # the file of one picture; empty: none was asked for
 
 
 class ExportAnswer(msgspec.Struct, frozen=True, kw_only=True):

@@ -39,7 +39,7 @@ def command(what: str, as_json: bool) -> None:
     if what not in every:
         raise BadInput(f"foretell has no list of {what!r}", fix=", ".join(near(what, every, 1) or every))
     tables = {"models": _models, "devices": _devices, "links": _links, "clusters": _clusters}
-    tables |= {"strategies": _words, "policies": _words} | dict.fromkeys(VIRTUAL, _virtual)
+    tables |= {"strategies": _words, "policies": _words, "trainers": _trainers} | dict.fromkeys(VIRTUAL, _virtual)
     click.echo(tables.get(what, _choices)(what, as_json))
 
 
@@ -129,8 +129,25 @@ def _cluster_row(cluster: Cluster) -> list[str]:
     return [cluster.name, f"{cluster.ranks:,}", " + ".join(group.device.name for group in cluster.groups), levels]
 
 
+def _trainers(what: str, as_json: bool) -> str:
+    """Today's first; those of other years are there to repeat published runs."""
+    import msgspec
+
+    from foretell.plan import trainer
+
+    found = trainer.names()
+    eras = {name: trainer.era(name) for name in found if trainer.era(name)}
+    today = {name: text for name, text in found.items() if name not in eras}
+    if as_json:
+        every = today | {name: found[name] for name in eras}
+        return msgspec.json.encode({what: every, "historical": eras}).decode()
+    past = [(name, [text if year in (text := found[name]) else f"{text} ({year})"]) for name, year in eras.items()]
+    lines = [(name, [text]) for name, text in today.items()]
+    return f"{_described(lines)}\n\nof other years, to repeat published runs\n{_described(past)}"
+
+
 def _choices(what: str, as_json: bool) -> str:
-    """What has a name and a line of text: trainers, schedules, optimizers and others."""
+    """What has a name and a line of text: schedules, optimizers, dialects and others."""
     if what == "dialects":
         from foretell.dialects import dialect, names
 
@@ -159,10 +176,6 @@ def _choices(what: str, as_json: bool) -> str:
         from foretell.plan.recomputation import recomputations
 
         found = {name: rule.summary for name, rule in recomputations().items()}
-    elif what == "trainers":
-        from foretell.plan import trainer
-
-        found = trainer.names()
     else:
         from foretell.plan import schedule
 

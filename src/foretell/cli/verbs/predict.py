@@ -44,7 +44,9 @@ SMALLEST = 1e-6
 @trained("price", "input_rate")
 @disturbed
 @click.option("--memory", is_flag=True, help="The largest tensors at the memory peak.")
-@click.option("--trace", type=click.Path(dir_okay=False), metavar="FILE", help="Write a timeline for Perfetto.")
+@click.option(
+    "--trace", type=click.Path(dir_okay=False), metavar="FILE", help="Write a timeline for Perfetto (.json, .json.gz)."
+)
 @click.option("--html", metavar="FILE", help="Write a report to look at: one file, with charts.")
 @click.option("--keep", metavar="FILE", help="Keep question and answer, for `foretell check`.")
 @click.option("--oracle", type=click.Choice(["foretell", "paper"]), default="foretell", help="Who is asked.")

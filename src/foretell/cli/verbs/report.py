@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -24,9 +25,18 @@ EXAMPLE = "foretell report llama3-8b --on 16xh100 --batch 64 --html report.html"
 @click.option("--html", metavar="FILE", default="report.html", help="The file (report.html).")
 @click.option("--svg", metavar="FOLDER", help="Also: each figure as a file, for papers.")
 @click.option("--png", metavar="FOLDER", help="The same as pixels, three times as fine as a screen.")
+@click.option("--picture", metavar="FILE", help="Also: one picture (.svg, .png), for a README or a slide.")
 @click.option("--gpus", metavar="LOW..HIGH", help="Also: how strategies scale over numbers of GPUs.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
-def command(request: Request, html: str, svg: str | None, png: str | None, gpus: str | None, as_json: bool) -> None:
+def command(
+    request: Request,
+    html: str,
+    svg: str | None,
+    png: str | None,
+    picture: str | None,
+    gpus: str | None,
+    as_json: bool,
+) -> None:
     """Write a page about MODEL under a plan; without --plan, under the best one.
 
     One file with its charts inside. It needs no network: mail it, print it, open it
@@ -34,12 +44,17 @@ def command(request: Request, html: str, svg: str | None, png: str | None, gpus:
     The exit code is 1 if the plan does not fit in memory.
     """
     from foretell.cli.table import folded
-    from foretell.report.files import save, save_figures
+    from foretell.report.files import check_drawing, save, save_drawing, save_figures
+    from foretell.report.poster import poster
 
+    if picture is not None:
+        check_drawing(Path(picture), "--picture")
     page, fits = _page(on_cluster(request, EXAMPLE), gpus)
     size = save(page, html)
     folders = [(folder, kind) for folder, kind in ((svg, "svg"), (png, "png")) if folder is not None]
     figures = [(folder, name) for folder, kind in folders for name in save_figures(page, folder, kind)]
+    if picture is not None:
+        save_drawing(poster(page), Path(picture), "--picture", paper=True)
     if as_json:
         told = {
             "file": html,
@@ -47,12 +62,13 @@ def command(request: Request, html: str, svg: str | None, png: str | None, gpus:
             "title": page.title,
             "plan": page.plan,
             "figures": [name for _, name in figures],
+            "picture": picture or "",
         }
         click.echo(msgspec.json.encode(told))
     else:
         click.echo(folded(f"{html}: {page.title}", 2))
-        for folder, name in figures:
-            click.echo(f"{folder}/{name}")
+        for file in [*(f"{folder}/{name}" for folder, name in figures), *([picture] if picture is not None else [])]:
+            click.echo(file)
     if not fits:
         raise click.exceptions.Exit(NOTHING_FITS)
 

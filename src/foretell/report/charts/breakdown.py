@@ -36,7 +36,13 @@ WORDS = {"bubble": "pipeline bubble", "host": "waiting for the host", "input": "
 def words(part: str) -> str:
     """A part of a step as a person would call it."""
     axis = part.removeprefix("exposed.")
-    return WORDS.get(part, part) if axis == part else f"exposed {axis} messages"
+    return WORDS.get(part, part) if axis == part else f"exposed {axis.upper()} communication"
+
+
+def labels(part: str) -> tuple[str, ...]:
+    """What may stand in a bar, the longest first."""
+    axis = part.removeprefix("exposed.")
+    return (words(part), part) if axis == part else (words(part), f"exposed {axis.upper()}", axis.upper())
 
 
 def phases(breakdowns: Sequence[Mapping[str, float]]) -> list[str]:
@@ -88,7 +94,7 @@ def draw(
                 continue
             drawn = plot.bar(at, at + seconds, y, tall, f"c{colour[phase]} edge")
             start, end = plot.x(at), plot.x(at + seconds)
-            label = next((one for one in (words(phase), phase) if end - start > 8 * len(one) + 8), "")
+            label = next((one for one in labels(phase) if end - start > 7 * len(one) + 8), "")
             if label:
                 drawn += svg.text((start + end) / 2, y + tall / 2 + 4, label, "middle", f"inside on{colour[phase]}")
             plot.draw(drawn, tip=f"{words(phase)}: {show(seconds)}, {seconds / whole:.1%} of {name}")

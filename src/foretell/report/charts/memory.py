@@ -42,8 +42,10 @@ def draw(by_kind: Mapping[str, float], usable: float, capacity: float, moment: s
     plot.draw(plot.bar(0, whole, y, BAR, "over" if whole > usable else "sum"), tip=room)
     if near:
         plot.draw(svg.line(x(usable), TOP, x(usable), plot.bottom, "limit"))
-    said = "may be used" if near else f"{show_bytes(usable)} may be used, {usable / whole:.0f} times as much"
-    plot.draw(svg.text((x(usable) if near else WIDTH - RIGHT) - 4, TOP + 8, said, "end", "tick"))
+    said = (
+        f"{show_bytes(usable)} usable" if near else f"{show_bytes(usable)} usable, {usable / whole:.0f} times as much"
+    )
+    plot.draw(svg.text((x(usable) if near else WIDTH - RIGHT) - 4, TOP - 4, said, "end", "tick"))
     return plot.chart(
         name="memory",
         title="What memory is taken by",

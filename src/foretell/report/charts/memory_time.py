@@ -45,7 +45,7 @@ def draw(moments: Sequence[MemorySlot], resting: float, usable: float, rank: str
         kind = "c0" if one.bytes == peak else "c0 faint"
         plot.draw(plot.box(at, one.bytes, at + 1, resting, kind), tip=f"{one.name}: {show_bytes(one.bytes)}")
     plot.path(points, "line s0")
-    said = f"may be used: {show_bytes(usable)}"
+    said = f"{show_bytes(usable)} usable"
     if near:
         plot.limit(usable, said)
     else:

@@ -8,6 +8,7 @@ from dataclasses import replace
 import msgspec
 
 from foretell.oracle.predict import Prediction
+from foretell.oracle.written import StepAnswer, written
 from foretell.report.charts import breakdown
 from foretell.report.page import Page, Section, body
 from foretell.report.svg import Chart, byte_unit, quoted
@@ -32,8 +33,8 @@ class ComparedQuestions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
 class ComparisonAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """Two answers. `faster` is how many times as many samples a second the second one takes."""
 
-    first: Prediction
-    second: Prediction
+    first: StepAnswer
+    second: StepAnswer
     faster: float
     said: str  # in a sentence
     html: str
@@ -46,8 +47,8 @@ def answer(pair: ComparedQuestions) -> ComparisonAnswer:
     section = Section("Where they differ", said, charts(first, second), columns, rows(first, second))
     page = Page(title="", plan="", cards=(), sections=(section,))
     return ComparisonAnswer(
-        first=first,
-        second=second,
+        first=written(first),
+        second=written(second),
         faster=second.samples_per_second / first.samples_per_second,
         said=said,
         html=both_plans(first.plan, second.plan) + body(page),

@@ -8,6 +8,7 @@ from dataclasses import replace
 import msgspec
 
 from foretell.oracle.predict import Prediction
+from foretell.oracle.written import StepAnswer, written
 from foretell.report.comparison import both_cards, time_section
 from foretell.report.page import Page, body
 from foretell.serve.calls import Call
@@ -25,7 +26,7 @@ class MeasuredQuestion(Question, frozen=True, kw_only=True, forbid_unknown_field
 class PredictedAndMeasured(msgspec.Struct, frozen=True, kw_only=True):
     """A prediction and a measurement. `error` is predicted over measured, less one."""
 
-    prediction: Prediction
+    prediction: StepAnswer
     measured: RunMeasurement
     error: float
     inside: bool  # whether the measured step lies in the interval
@@ -40,7 +41,7 @@ def answer(question: MeasuredQuestion) -> PredictedAndMeasured:
     shown = Page(title="", plan="", cards=tuple(both_cards(*sides)), sections=(parts,), notes=notes)
     low, high = found.interval
     return PredictedAndMeasured(
-        prediction=found,
+        prediction=written(found),
         measured=measured,
         error=found.step_seconds / measured.step_seconds - 1,
         inside=low <= measured.step_seconds <= high,

@@ -6,19 +6,20 @@ import msgspec
 
 from foretell.oracle.predict import Prediction, predict
 from foretell.oracle.resolve import Resolved
+from foretell.oracle.written import StepAnswer, written
 from foretell.serve.calls import Call
 from foretell.serve.question import Question, read
 from foretell.serve.words import spoken
 
 
-def answer(question: Question) -> Prediction:
+def answer(question: Question) -> StepAnswer:
     """What `foretell predict --json` says."""
-    return told(read(question))
+    return written(told(read(question)))
 
 
 def told(asked: Resolved) -> Prediction:
     """A prediction with all that a person should know about it."""
-    found = predict(asked.setting, asked.place)
+    found = predict(asked.setting, asked.place, asked.request.run)
     return msgspec.structs.replace(
         found,
         notes=tuple(dict.fromkeys(map(spoken, (*asked.notes, *found.notes)))),
@@ -27,4 +28,4 @@ def told(asked: Resolved) -> Prediction:
     )
 
 
-CALL = Call(Question, Prediction, answer)
+CALL = Call(Question, StepAnswer, answer)

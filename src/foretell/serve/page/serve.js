@@ -3,9 +3,9 @@
 (() => {
   const $ = (id) => document.getElementById(id);
   const USUAL = { model: "llama3-8b", cluster: "64xh100", batch: 64, seq: 0, plan: "dp8:zero1 tp8:sp +m8 +bf16",
-    trainer: "", optimizer: "", hardware: {} };
+    trainer: "", optimizer: "", hardware: {}, tokens: 0, price: 0 };
   const AXES = ["pp", "dp", "cp", "spatial", "filter", "channel", "tp"]; // from the outermost to the innermost
-  const SLIDERS = ["pp", "dp", "cp", "tp", "spatial", "filter"];
+  const SLIDERS = ["pp", "dp", "ep", "cp", "tp", "spatial", "filter"];
   const LONGEST_SHARED = 6000; // characters of a config.json that goes into the address
   let choices = null;
   let asked = { ...USUAL };
@@ -85,7 +85,20 @@
     asked.plan = rest.join(" ");
   }
 
-  const MICRO = /^m[0-9]+$/, RECOMPUTE = /^recompute:/;
+  const MICRO = /^m[0-9]+$/, RECOMPUTE = /^recompute:/, LORA = /^lora[0-9]+$/, EXPERTS = /^ep[0-9]+$/;
+  const LORA_RANKS = [4, 8, 16, 32, 64, 128];
+  const experts = () => +(axis("dp").options.find((one) => EXPERTS.test(one)) || "ep1").slice(2);
+
+  // Amounts as people write them: 15T, 300 B, 1e12.
+  const UNITS = { k: 1e3, m: 1e6, b: 1e9, g: 1e9, t: 1e12 };
+  function amount(text) {
+    const found = /^([0-9][0-9_,]*(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?)\s*([kmbgt]?)(?:\s*(?:tokens|samples))?$/i.exec(text.trim());
+    return found ? +found[1].replace(/[_,]/g, "") * (UNITS[found[2].toLowerCase()] || 1) : text.trim() ? NaN : 0;
+  }
+  function shortAmount(value) {
+    const unit = ["t", "b", "m", "k"].find((one) => value >= UNITS[one]);
+    return !value ? "" : unit ? `${+(value / UNITS[unit]).toPrecision(6)}${unit.toUpperCase()}` : String(value);
+  }
   const precisionPattern = () => new RegExp("^(" + choices.precisions.join("|") + ")$");
 
   function place() {
@@ -133,6 +146,9 @@
   }
 
   function showControls() {
+    showTrainers();
+    if (document.activeElement !== $("tokens")) $("tokens").value = shortAmount(asked.tokens);
+    if (document.activeElement !== $("price")) $("price").value = asked.price || "";
     for (const id of ["model", "cluster", "plan", "batch", "seq", "trainer", "optimizer"]) {
       if (document.activeElement !== $(id) || $(id).tagName === "SELECT") $(id).value = asked[id];
     }
@@ -144,7 +160,8 @@
       $("network").value = choices.networks.includes(link) ? link : "";
       $("network").disabled = here.kind === "site";
     }
-    for (const name of SLIDERS) slide(name, axis(name).ranks);
+    for (const name of SLIDERS) slide(name, name === "ep" ? experts() : axis(name).ranks);
+    $("ep").disabled = axis("dp").ranks < 2;
     $("dp").disabled = $("follow").checked;
     slide("m", +policy(MICRO).slice(2) || 1);
     const stored = axis("dp").options.find((one) => choices.storages.includes(one));
@@ -156,11 +173,30 @@
     $("sp").disabled = axis("tp").ranks < 2;
     $("recompute").value = policy(RECOMPUTE).slice("+recompute:".length) || "none";
     $("precision").value = policy(precisionPattern()).slice(1);
+    const adapter = policy(LORA).slice("+lora".length);
+    if (adapter && !LORA_RANKS.includes(+adapter) && $("lora").options.length === LORA_RANKS.length + 1) $("lora").append(new Option(adapter, adapter));
+    $("lora").value = adapter;
     for (const input of $("hardware").querySelectorAll("input")) {
       const times = asked.hardware[input.dataset.part] || 1;
       slide(input.id, times, `${+times.toPrecision(3)}x`);
       input.value = Math.log2(times);
     }
+  }
+
+  // Today's trainers; those of other years when they are wished for, or one of them is asked about.
+  function showTrainers() {
+    if (asked.trainer in choices.historical) $("past").checked = true;
+    const shown = choices.trainers.filter((name) => $("past").checked || !(name in choices.historical));
+    if ($("trainer").options.length === shown.length) return;
+    $("trainer").replaceChildren();
+    const today = document.createElement("optgroup"), past = document.createElement("optgroup");
+    today.label = "Today's";
+    past.label = "Of other years";
+    for (const name of shown) {
+      const year = choices.historical[name], text = year && !name.includes(year) ? `${name} (${year})` : name;
+      (year ? past : today).append(new Option(text, name === "pytorch" ? "" : name));
+    }
+    $("trainer").append(today, ...(past.children.length ? [past] : []));
   }
 
   function showHardware(parts) {
@@ -187,6 +223,7 @@
   function withValue(input) { // a slider with its value beside it
     const box = document.createElement("span"), output = document.createElement("output");
     box.className = "slider";
+    box.hidden = input.hidden;
     output.id = input.id + "-value";
     output.htmlFor = input.id;
     output.setAttribute("aria-hidden", "true"); // the slider says it itself
@@ -196,7 +233,7 @@
 
   // Messages name the fields of a question; here they have labels.
   const LABELS = { model: "Model", cluster: "Cluster", batch: "Batch", seq: "Sequence", plan: "Plan", trainer: "Trainer",
-    optimizer: "Optimizer", precision: "Precision", hardware: "Hardware" };
+    optimizer: "Optimizer", precision: "Precision", hardware: "Hardware", tokens: "To train", price: "Price" };
 
   function showProblem(problem) {
     const box = $("problem");
@@ -244,7 +281,7 @@
   // What a model has no use for is not offered, unless the plan has it.
   function showAxes(axes) {
     for (const name of SLIDERS) {
-      const shown = axes.includes(name) || axis(name).ranks > 1, input = $(name);
+      const shown = axes.includes(name) || (name === "ep" ? experts() : axis(name).ranks) > 1, input = $(name);
       input.hidden = !shown;
       input.closest(".slider").hidden = !shown;
       document.querySelector(`label[for=${name}]`).hidden = !shown;
@@ -289,7 +326,7 @@
   function remember() {
     const state = new URLSearchParams();
     for (const name of ["model", "cluster", "batch", "plan"]) state.set(name, asked[name]);
-    for (const name of ["seq", "trainer", "optimizer"]) if (asked[name]) state.set(name, asked[name]);
+    for (const name of ["seq", "trainer", "optimizer", "tokens", "price"]) if (asked[name]) state.set(name, asked[name]);
     for (const [part, times] of Object.entries(asked.hardware)) state.set(`x ${part}`, times);
     if (pasted && pasted.length <= LONGEST_SHARED) state.set("config", pasted);
     if (pinned) state.set("with", JSON.stringify(pinned));
@@ -303,6 +340,7 @@
     pasted = state.get("config") || "";
     for (const name of ["model", "cluster", "plan", "trainer", "optimizer"]) if (state.has(name)) asked[name] = state.get(name);
     for (const name of ["batch", "seq"]) if (state.has(name)) asked[name] = Math.trunc(+state.get(name)) || 0;
+    for (const name of ["tokens", "price"]) if (state.has(name)) asked[name] = +state.get(name) || 0;
     for (const [name, times] of state) if (name.startsWith("x ") && +times > 0) asked.hardware[name.slice(2)] = +times;
     try { pinned = state.has("with") ? JSON.parse(state.get("with")) : null; } catch { pinned = null; }
     const own = axis("dp").ranks * words().map(axisOf).filter((one) => one && one[1] !== "dp")
@@ -321,7 +359,7 @@
   // --- answers ------------------------------------------------------------------------------------
 
   const question = () => ({ model: asked.model, cluster: asked.cluster, batch: asked.batch, seq: asked.seq, plan: asked.plan,
-    trainer: asked.trainer, optimizer: asked.optimizer, hardware: { ...asked.hardware } });
+    trainer: asked.trainer, optimizer: asked.optimizer, hardware: { ...asked.hardware }, tokens: asked.tokens, price: asked.price });
 
   const refresh = latest(async (stale) => {
     const began = performance.now();
@@ -523,7 +561,21 @@
     for (const id of ["trainer", "optimizer"]) on(id, "change", () => { asked[id] = $(id).value; changed(); });
     on("gpus", "input", () => { setPlace(power("gpus")); changed(); });
     on("network", "change", () => { setPlace(place().gpus, $("network").value ? "," + $("network").value : ""); changed(); });
-    for (const name of SLIDERS) on(name, "input", () => { setAxis(name, power(name)); if (name !== "dp" && $("follow").checked) follow(); changed(); });
+    for (const name of SLIDERS) on(name, "input", () => {
+      if (name === "ep") setAxis("dp", axis("dp").ranks, [...axis("dp").options.filter((one) => !EXPERTS.test(one)), power(name) > 1 ? `ep${power(name)}` : ""]);
+      else setAxis(name, power(name));
+      if (name !== "dp" && $("follow").checked) follow();
+      changed();
+    });
+    on("tokens", "change", () => {
+      const value = amount($("tokens").value);
+      if (!(value >= 0)) return showProblem({ what: `"${$("tokens").value}" is no number of tokens`, where: "tokens", fix: "15T, 300B, 1e12" });
+      asked.tokens = value;
+      changed();
+    });
+    on("price", "input", () => { asked.price = Math.max(0, +$("price").value || 0); changed(); });
+    on("past", "change", () => { if (!$("past").checked && asked.trainer in choices.historical) { asked.trainer = ""; changed(); } else showControls(); });
+    on("lora", "change", () => { setPolicy(LORA, $("lora").value ? `lora${$("lora").value}` : ""); changed(); });
     on("follow", "change", () => { if ($("follow").checked) follow(); changed(); });
     on("m", "input", () => { setPolicy(MICRO, power("m") > 1 ? `m${power("m")}` : ""); changed(); });
     on("storage", "change", () => {
@@ -567,7 +619,8 @@
     fill("models", choices.models);
     for (const one of choices.places) $("places").append(new Option(one.title, one.kind === "device" ? `8x${one.name}` : one.name));
     fill("network", choices.networks);
-    fill("trainer", choices.trainers.filter((name) => name !== "pytorch"));
+    $("lora").append(new Option("none: all weights", ""));
+    fill("lora", LORA_RANKS);
     fill("optimizer", choices.optimizers);
     fill("storage", choices.storages);
     fill("schedule", choices.schedules);
