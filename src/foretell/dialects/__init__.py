@@ -146,7 +146,7 @@ def _text(path: Path, file: str) -> str:
 def _readers(path: Path, text: str, function: str) -> list[tuple[str, Callable[[str], Document]]]:
     """The format that a name's ending tells, or those that a text may be."""
     if path.suffix == ".py":
-        return [("Python", functools.partial(read_python, function=function))]
+        return [("Python", functools.partial(read_python, function=function, path=path.resolve()))]
     options = {key for one in map(dialect, names()) if one.format is SHELL for key in one.keys}
     script = dataclasses.replace(SHELL, read=functools.partial(read_script, known=options, folder=path.parent))
     known = {one.name: one for one in (TOML, JSON, YAML, script)}
