@@ -20,7 +20,7 @@ from foretell.dialects._formats import Code, FileFormat
 from foretell.dialects._table import Document, Source
 from foretell.dialects.python.follower import MOST, PythonFollower
 from foretell.dialects.python.modules import ImportedModules, PythonModule
-from foretell.dialects.python.values import NOTHING, FunctionHere, Made, PythonValue, code_of, plain
+from foretell.dialects.python.values import NOTHING, FunctionHere, Listed, Made, PythonValue, code_of, plain
 from foretell.errors import BadInput
 
 CALLED = "()"
@@ -29,6 +29,10 @@ GIVEN = "()."
 
 IMPORTS = "import"
 """Where the imports of a file are kept: no field has this name."""
+
+
+DEFINED = "def"
+"""Where the name of the function is kept that a person named."""
 
 
 def read(text: str, function: str = "", path: Path | None = None) -> Source:
@@ -43,6 +47,7 @@ def read(text: str, function: str = "", path: Path | None = None) -> Source:
         raw = {key: Code(code) for key, code in _keys(module, function, PythonFollower(None), written=True).items()}
     except (SyntaxError, ValueError, RecursionError, MemoryError) as problem:
         raise BadInput(f"not Python: {problem}") from None
+    understood |= {DEFINED: function} if function else {}
     understood[IMPORTS] = [ast.unparse(node) for node in ast.walk(module.tree) if isinstance(node, ast.ImportFrom)]
     imports = [Code(ast.unparse(node)) for node in module.tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
     return Source(understood, raw | ({IMPORTS: imports} if imports else {}), notes=tuple(dict.fromkeys(whole.notes)))
@@ -89,16 +94,20 @@ def _fields(made: Made, before: str, *, given: bool, written: bool) -> Iterator[
     """Keys of what is made. What the outermost call was given begins so, unless it was set again later."""
     if made.made:
         yield f"{GIVEN if given and before else ''}{before}{CALLED}", made.made
-    for name, value in made.asked.items() if before and not written else ():
-        if not isinstance(value, Made):
-            yield f"{before}{GIVEN}{name}", plain(value)
+    if before and made.asked and not written:
+        asked = Made("", {name: one for name, one in made.asked.items() if not isinstance(one, Made)})
+        yield from _fields(asked, f"{before}{GIVEN}", given=False, written=False)
     for name, value in made.fields.items():
-        asked = given and name not in made.later and bool(made.made or before)
+        first = given and name not in made.later and bool(made.made or before)
         key = f"{before}{name}"
         if isinstance(value, Made):
-            yield from _fields(value, f"{key}.", given=asked, written=written)
-        else:
-            yield f"{GIVEN if asked else ''}{key}", code_of(value) if written else plain(value)
+            yield from _fields(value, f"{key}.", given=first, written=written)
+            continue
+        yield f"{GIVEN if first else ''}{key}", code_of(value) if written else plain(value)
+        if isinstance(value, Listed) and not written:
+            for place, one in enumerate(value.items):
+                if isinstance(one, Made):
+                    yield from _fields(one, f"{key}.{place}.", given=first, written=False)
 
 
 # --- writing ------------------------------------------------------------------------------------

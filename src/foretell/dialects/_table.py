@@ -199,6 +199,7 @@ def _completed(figures: Figures, beside: Launch, where: str) -> Recipe:
     if shape is None and known.get("model"):
         shape = shape_of(known["model"])
     known["data"] = _data(known, beside.ranks, where)
+    _experts(known, where)
     if known.get("replicas", 1) > 1 and known.get("storage", "replicated") != "replicated":
         known.setdefault("shard", known["data"] // known["replicas"])
     if "layers_per_stage" in known:
@@ -256,6 +257,18 @@ def _data(known: Figures, ranks: int, where: str) -> int:
         what = f"{total} ranks are not a multiple of the {others * group} that the file's degrees need"
         raise BadInput(what, where=where, fix=f"--on with a multiple of {others * group}")
     return total // others
+
+
+def _experts(known: Figures, where: str) -> None:
+    """Experts lie on ranks of the data, context and tensor axes: there must be enough of them."""
+    each = known.get("experts", 1) * (known.get("expert_tensor") or known.get("tensor", 1))
+    if known.get("experts", 1) == 1:
+        return
+    room = known["data"] * known.get("context", 1) * known.get("tensor", 1)
+    if room % each:
+        what = f"{known['experts']} ranks of experts do not divide among {room} ranks of a stage"
+        need = each * known.get("pipeline", 1)
+        raise BadInput(what, where=where, fix=f"--on with a multiple of {need}")
 
 
 def _batch(known: Figures, batch: int, where: str) -> Figures:

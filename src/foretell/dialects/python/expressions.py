@@ -44,6 +44,8 @@ _CALLED: Final[Mapping[str, Callable[..., Any]]] = {
     "len": len,
     "min": min,
     "max": max,
+    "list": list,
+    "tuple": tuple,
     "math.ceil": math.ceil,
 }
 """Functions of Python itself that configurations use."""
@@ -64,6 +66,8 @@ def computed(sign: ast.operator, one: Any, other: Any) -> Any:
         found = _SIGNS[type(sign)](one, other)
     elif isinstance(sign, ast.Add) and isinstance(one, str | list) and type(one) is type(other):
         found = one + other
+    elif isinstance(sign, ast.Mult) and isinstance(one, list) and isinstance(other, int) and other <= LONGEST:
+        found = one * other
     else:
         raise CannotKnow
     if (_number(found) and abs(found) > LARGEST) or (isinstance(found, str | list) and len(found) > LONGEST):

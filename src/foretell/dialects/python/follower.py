@@ -49,7 +49,7 @@ class PythonFollower:
         self.main: PythonModule | None = None
         self.outside: Names = {}  # what stands outside of functions in the main file
         self.notes: list[str] = []
-        self.stack: list[str] = []
+        self.stack: list[ast.AST] = []  # functions and constants that are being followed
         self.left = MOST
 
     @property
@@ -71,7 +71,7 @@ class PythonFollower:
         bound |= dict(zip((one.arg for one in places), given, strict=False)) | dict(named or {})
         for one in (*places, *node.args.kwonlyargs):
             names[one.arg] = bound.get(one.arg) or unknown(one.arg)
-        self.stack.append(node.name)
+        self.stack.append(node)
         returned = frame.body(node.body)
         self.stack.pop()
         return returned or NOTHING, names
@@ -245,11 +245,14 @@ class _Frame:
         if self.module is self.follower.main and name in self.follower.outside:
             return self.follower.outside[name]
         place = self._found(name)
-        if place is None or place[0] is self.follower.main or name in self.follower.stack:
+        if place is None or place[0] is self.follower.main:
             return unknown(name)
         module, other = place
-        self.follower.stack.append(name)
-        found = _Frame(self.follower, module, {}).value(module.constants[other])
+        constant = module.constants[other]
+        if constant in self.follower.stack:
+            return unknown(name)
+        self.follower.stack.append(constant)
+        found = _Frame(self.follower, module, {}).value(constant)
         self.follower.stack.pop()
         return found
 
@@ -267,6 +270,19 @@ class _Frame:
             return None
         return FunctionHere(place[0], place[0].functions[place[1]], {})
 
+    def _callee(self, node: ast.expr) -> FunctionHere | None:
+        """A function by its name, or one of a module that is imported: `llama3_70b.pretrain_recipe`."""
+        if isinstance(node, ast.Name):
+            return self._function(node.id)
+        modules = self.follower.modules
+        if modules is None or not isinstance(node, ast.Attribute) or not isinstance(node.value, ast.Name):
+            return None
+        module = modules.module(self.module, node.value.id) if node.value.id not in self.names else None
+        found = modules.found(module, node.attr) if module is not None else None
+        if found is None or found[1] not in found[0].functions:
+            return None
+        return FunctionHere(found[0], found[0].functions[found[1]], {})
+
     def _attribute(self, node: ast.Attribute) -> PythonValue:
         owner = self.value(node.value)
         if isinstance(owner, Made) and node.attr in owner.fields:
@@ -274,13 +290,13 @@ class _Frame:
         return unknown(self._filled(node))
 
     def _call(self, node: ast.Call) -> PythonValue:
-        name = ast.unparse(node.func)
+        name = self._filled(node.func) if self.follower.whole else ast.unparse(node.func)
         given = [self.value(one) for one in node.args]
         if name in ("cast", "copy.deepcopy", "deepcopy") and given:
             return given[-1] if name == "cast" else copy.deepcopy(given[-1])
-        function = self._function(node.func.id) if isinstance(node.func, ast.Name) else None
+        function = self._callee(node.func)
         named = {one.arg: self.value(one.value) for one in node.keywords if one.arg}
-        if function is not None and function.node.name not in self.follower.stack and self._shallow():
+        if function is not None and function.node not in self.follower.stack and self._shallow():
             returned = self.follower.called(function, given, named)[0]
             if isinstance(returned, Made) and function.module is not self.follower.main:
                 returned.asked |= {str(place): one for place, one in enumerate(given)} | named
@@ -336,12 +352,24 @@ class _Frame:
         if isinstance(node, ast.JoinedStr):
             parts = [one.value if isinstance(one, ast.FormattedValue) else one for one in node.values]
             return "".join(str(_literal(self.value(one))) for one in parts)
+        if isinstance(node, ast.ListComp):
+            return self._each(node)
         if isinstance(node, ast.Subscript):
             return _literal(self.value(node.value))[_literal(self.value(node.slice))]
         if isinstance(node, ast.Dict):
             pairs = zip(node.keys, node.values, strict=True)
             return {_key(self.value(key) if key else None): _literal(self.value(one)) for key, one in pairs}
         raise CannotKnow
+
+    def _each(self, node: ast.ListComp) -> object:
+        """A list made of another, item by item."""
+        (loop,) = node.generators
+        items = self.value(loop.iter)
+        if loop.ifs or not isinstance(loop.target, ast.Name) or not isinstance(items, Listed | Leaf):
+            raise CannotKnow
+        values = items.items if isinstance(items, Listed) else [Leaf(repr(one), one) for one in _sequence(items)]
+        frames = [_Frame(self.follower, self.module, self.names | {loop.target.id: one}) for one in values]
+        return [_literal(frame.value(node.elt)) for frame in frames]
 
     def _both(self, node: ast.BoolOp) -> object:
         """`and` and `or`: one value that decides is enough."""
@@ -356,10 +384,11 @@ class _Frame:
     def _filled(self, node: ast.expr) -> str:
         """An expression as it stands there, with what its names were given."""
         names = self.follower.outside | self.names if self.module is self.follower.main else self.names
+        named = self._named if self.follower.whole else names.get
 
         class Fill(ast.NodeTransformer):
             def visit_Name(self, node: ast.Name) -> ast.expr:
-                found = names.get(node.id)
+                found = names.get(node.id) or (named(node.id) if node.id.isupper() else None)
                 if not isinstance(found, Leaf) or not isinstance(node.ctx, ast.Load):
                     return node
                 return ast.parse(found.code, mode="eval").body
@@ -375,10 +404,17 @@ def _key(value: PythonValue | None) -> object:
 
 def _literal(value: PythonValue) -> object:
     if isinstance(value, Listed):
-        return [_literal(one) for one in value.items]
+        items = [_literal(one) for one in value.items]
+        return tuple(items) if value.code.startswith("(") else items
     if not isinstance(value, Leaf) or not value.known:
         raise CannotKnow
     return value.value
+
+
+def _sequence(value: Leaf) -> list[object]:
+    if not isinstance(value.value, list | tuple):
+        raise CannotKnow
+    return list(value.value)
 
 
 def _truth(value: PythonValue) -> bool | None:

@@ -64,6 +64,14 @@ class ImportedModules:
             module, name = other, imported.name
         return None
 
+    def module(self, module: PythonModule, name: str) -> PythonModule | None:
+        """The file that a name is, where a module itself is imported: `from recipes import llama3_8b`."""
+        imported = module.imports.get(name)
+        if imported is None:
+            return None
+        whole = f"{imported.module}.{imported.name}".strip(".")
+        return self._file(module, imported._replace(module=whole))
+
     def _file(self, module: PythonModule, imported: Imported) -> PythonModule | None:
         if module.path is None:
             return None
