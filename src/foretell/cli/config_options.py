@@ -62,7 +62,9 @@ def model_of(given: str | None, found: Today) -> str:
     """The model that was typed, or the one that the file describes."""
     if given or found.recipe.model:
         return given or found.recipe.model
+    unlike = found.configuration.unlike
     what = f"{found.configuration.file} does not say its model, or not all of its sizes"
+    what = f"{found.configuration.file} has a model that the zoo has not. {unlike}" if unlike else what
     raise BadInput(what, where="MODEL", fix="the model before the options: llama3-8b --from-config ...")
 
 

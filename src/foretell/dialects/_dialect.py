@@ -13,7 +13,7 @@ from typing import Any, Final, cast
 import msgspec
 
 from foretell.dialects._formats import FileFormat
-from foretell.dialects._options import refuse, unknown_keys
+from foretell.dialects._options import refuse, unknown_keys, unlike
 from foretell.dialects._python import CALLED, GIVEN
 from foretell.dialects._recipe import HINTS, Recipe, put_together
 from foretell.dialects._shell import SHELL
@@ -71,6 +71,7 @@ class Dialect:
     launcher: str = "torchrun"
     free: tuple[str, ...] = ()  # keys, or patterns of them, that change no cost
     refused: Mapping[str, str] = field(default_factory=dict[str, str])  # keys of runs that no plan describes, and why
+    unlike: Mapping[str, str] = field(default_factory=dict[str, str])  # keys of models that the zoo has not, and what
     own: str = ""  # the program that starts the ranks of a node itself; empty: the launcher does
 
     @property
@@ -145,11 +146,20 @@ def _figures(dialect: Dialect, document: Document, where: str) -> Figures:
             raise BadInput(f"{key} is {value}, which only a running shell knows", where=where, fix=fix)
         _known(dialect, document, key, where)
     try:
-        return figures_of(dialect, document)
+        return _without_model(dialect, document, figures_of(dialect, document))
     except BadInput as problem:
         raise problem.within(where) from None
     except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError) as problem:
         raise BadInput(f"a value that {dialect.name} does not have: {problem}", where=where) from None
+
+
+def _without_model(dialect: Dialect, document: Document, figures: Figures) -> Figures:
+    """The figures without a model, where the file has one that the zoo has not: a person names theirs."""
+    what = unlike(document, dialect.unlike)
+    if not what:
+        return figures
+    kept = {name: value for name, value in figures.items() if name != "model" and not name.startswith("shape.")}
+    return kept | {NOTES: (*figures[NOTES], f"{what}; a model of your own goes before the options")}
 
 
 def _known(dialect: Dialect, document: Document, key: str, where: str) -> None:

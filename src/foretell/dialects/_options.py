@@ -20,6 +20,15 @@ def off(value: Any) -> bool:
     return value is None or value is False or value in ("", "None", "none", "null", "False", "false", [], {})
 
 
+def unlike(document: Mapping[str, Any], models: Mapping[str, str]) -> str:
+    """What makes the model none of the zoo's, in words; empty: nothing."""
+    for pattern, meaning in models.items():
+        found = next((key for key, value in document.items() if _meant(key, value, pattern) and not off(value)), None)
+        if found is not None:
+            return f"{document[found] if found.endswith('()') else found}: {meaning}"
+    return ""
+
+
 def refuse(document: Mapping[str, Any], refused: Mapping[str, str], where: str) -> None:
     """Refuse a file that is not what a plan can describe: a key, or a key with its value, and what it means."""
     for pattern, meaning in refused.items():

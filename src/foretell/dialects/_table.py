@@ -17,7 +17,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from foretell.dialects._model import Shape, model_of, shape_of
+from foretell.dialects._model import Shape, layers_of, model_of, shape_of
 from foretell.dialects._recipe import Recipe
 from foretell.errors import BadInput
 from foretell.model.optimizer import OPTIMIZERS, optimizer
@@ -204,6 +204,8 @@ def _completed(figures: Figures, beside: Launch, where: str) -> Recipe:
         known.setdefault("shard", known["data"] // known["replicas"])
     if "layers_per_stage" in known:
         known["chunks"] = _chunks(known, shape, where)
+    if "ends" in known and known.get("pipeline", 1) > 1:
+        known["split"] = _split(known, shape, where)
     known |= _batch(known, beside.batch, where)
     if shape is not None:
         known |= {"shape": shape, "model": known.get("model") or model_of(shape)}
@@ -241,6 +243,36 @@ def _chunks(known: Figures, shape: Shape | None, where: str) -> int:
         raise BadInput("layers of a stage, and nobody knows how many the model has", where=where, fix="name the model")
     stages = -(-(shape.layers + 2) // known["layers_per_stage"])
     return stages // known.get("pipeline", 1)
+
+
+class PipelineEnds(msgspec.Struct, frozen=True):
+    """Layers of the first and the last rank of a pipeline (0: as the others), or that the embedding and the head count
+    as a layer each."""
+
+    first: int = 0
+    last: int = 0
+    embedding: bool = False
+    head: bool = False
+
+
+def _split(known: Figures, shape: Shape | None, where: str) -> tuple[int, ...]:
+    """Layers of each stage as Megatron-Core shares them out: core/transformer/transformer_block.py of d98e8a6."""
+    ends: PipelineEnds = known["ends"]
+    layers = shape.layers if shape else layers_of(known.get("model", "")) or known.get("layers", 0)
+    if not layers:
+        raise BadInput("stages of unlike size, of a model whose layers nobody knows", where=where, fix="another file")
+    ranks, chunks = known["pipeline"], known.get("chunks") or 1
+    given = {place: count for place, count in ((0, ends.first), (ranks - 1, ends.last)) if count}
+    left = layers + ends.embedding + ends.head - sum(given.values())
+    each = [given.get(rank, left // max(1, ranks - len(given))) for rank in range(ranks)]
+    uneven = sum(each) != layers + ends.embedding + ends.head or any(count % chunks for count in each)
+    split = [count // chunks for _ in range(chunks) for count in each]
+    split[0] -= ends.embedding
+    split[-1] -= ends.head
+    if uneven or min(split) < 1:
+        what = f"{layers} layers do not divide into {ranks} x {chunks} stages with ends of {ends.first} and {ends.last}"
+        raise BadInput(what, where=where, fix="another number of stages")
+    return tuple(split)
 
 
 def _data(known: Figures, ranks: int, where: str) -> int:

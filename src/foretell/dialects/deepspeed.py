@@ -6,6 +6,7 @@ runtime/tensor_parallel/config.py. Ranks lie as (pipe, data, model): deepspeed/r
 
 from __future__ import annotations
 
+import dataclasses
 import shlex
 
 from foretell.dialects._dialect import Dialect
@@ -14,6 +15,9 @@ from foretell.dialects._recipe import Recipe
 from foretell.dialects._table import Document, Figures, Formula, KeyChoice, Same, optimizer_words
 
 _ZERO = "zero_optimization"
+
+STARTED = "num_processes"
+"""Ranks, where a file of Accelerate names this one."""
 
 GRADIENT = {True: 4, False: 2}
 """Bytes of a gradient as it travels, in fp32 or not: buckets are counted in elements."""
@@ -55,6 +59,21 @@ def _interval(recipe: Recipe) -> Document:
 def _recomputed(document: Document) -> Figures:
     every = int(document.get("pipeline.activation_checkpoint_interval", 0))
     return {"recompute": {0: "none", 1: "block"}.get(every, f"every{every}")}
+
+
+_COMPRESSED = (
+    "%s sends compressed gradients after its warm-up, which no word of a file tells here: priced as the optimizer of its "
+    "warm-up, so communication is overestimated afterwards"
+)
+
+_OPTIMIZERS = dataclasses.replace(
+    optimizer_words("deepspeed", "optimizer.type"),
+    near=tuple(
+        (word, {"optimizer.type": name}, _COMPRESSED % name)
+        for name, word in {"OneBitAdam": "adam", "ZeroOneAdam": "adam", "OneBitLamb": "lamb"}.items()
+    ),
+)
+"""deepspeed/runtime/fp16/onebit: before freeze_step each is the plain optimizer."""
 
 
 def _fixed(recipe: Recipe) -> Document:
@@ -119,7 +138,8 @@ DIALECT = Dialect(
         KeyChoice("exchange", {"alltoall": {}}, default="alltoall"),
         Same("pipeline.stages", "pipeline", 1, told=False),
         Formula(("pipeline.activation_checkpoint_interval",), _interval, _recomputed),
-        optimizer_words("deepspeed", "optimizer.type"),
+        _OPTIMIZERS,
+        Formula((), lambda recipe: {}, lambda document: {"ranks": document.get(STARTED)}),
     ),
     elsewhere={
         "model": "the model that deepspeed.initialize(model=...) gets",

@@ -226,6 +226,8 @@ class _Frame:
             return self._attribute(node)
         if isinstance(node, ast.List | ast.Tuple | ast.Set):
             return Listed([self.value(one) for one in node.elts], self._filled(node))
+        if isinstance(node, ast.Starred):
+            return unknown(ast.unparse(node))
         if isinstance(node, ast.IfExp):
             truth = _truth(self.value(node.test))
             if truth is not None:
@@ -391,9 +393,12 @@ class _Frame:
                 found = names.get(node.id) or (named(node.id) if node.id.isupper() else None)
                 if not isinstance(found, Leaf) or not isinstance(node.ctx, ast.Load):
                     return node
-                return ast.parse(found.code, mode="eval").body
+                try:
+                    return ast.parse(found.code, mode="eval").body
+                except SyntaxError:  # a value that is told in words
+                    return node
 
-        return ast.unparse(Fill().visit(ast.parse(ast.unparse(node), mode="eval").body))
+        return ast.unparse(Fill().visit(copy.deepcopy(node)))
 
 
 def _key(value: PythonValue | None) -> object:
