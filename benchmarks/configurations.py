@@ -4,9 +4,10 @@ python benchmarks/configurations.py FOLDER            reads all of them again, p
 python benchmarks/configurations.py FOLDER --write    and writes tests/data/configurations.csv
 python benchmarks/configurations.py FOLDER --open     and lists what is not read, without those set aside
 
-FOLDER has a checkout of each project under its name (Megatron-LM, torchtitan, ...), at the commit that RULES says. Which
-files belong is a rule, written before they were read: no file is there or missing because of how it is read. A third,
-by a hash of its path, was set aside before readers were mended (`held_out`): its share says what to expect of other files.
+FOLDER has a checkout of each project under its name (Megatron-LM, torchtitan, ...), at the commit that RULES says.
+Which files belong is a rule, written before they were read: no file is there or missing because of how it is read. A
+third, by a hash of its path, was set aside before readers were mended (`held_out`): its share says what to expect of
+other files.
 
   read     plan, batch, sequence and, where such files describe one, the model
   plan     the same, and the model is none of the zoo: a person names theirs (MODEL --from-config FILE)
@@ -35,8 +36,8 @@ MANIFEST = Path(__file__).parents[1] / "tests" / "data" / "configurations.csv"
 WITHOUT_MODEL: Final = ("deepspeed", "accelerate", "lightning")
 """Dialects whose files never describe a model."""
 
-RANKS: Final = tuple(2**power for power in range(15))
-"""Tried one after the other, where a file does not say how many ranks there are."""
+RANKS: Final = (*(2**power for power in range(3, 15)), 4, 2, 1)
+"""Tried one after the other where a file does not say how many ranks there are: from a node of eight on."""
 
 
 class Rule(NamedTuple):
@@ -164,9 +165,14 @@ def as_read(checkout: Path, one: Example) -> Example:
 
 
 def _recipe(found: Configuration) -> tuple[Recipe, str]:
-    """What a file says by itself; else with the fewest ranks that it can have, and a sample for each where it names none."""
+    """What a file says by itself; else with as few nodes as it can have, and a sample for each rank without a batch."""
     first: BadInput | None = None
-    for ranks, batch in [(0, 0), *((ranks, 0) for ranks in RANKS), *((0, ranks) for ranks in RANKS), *zip(RANKS, RANKS)]:
+    for ranks, batch in [
+        (0, 0),
+        *((ranks, 0) for ranks in RANKS),
+        *((0, ranks) for ranks in RANKS),
+        *zip(RANKS, RANKS, strict=True),
+    ]:
         try:
             recipe = found.recipe(Launch(ranks, batch))
         except BadInput as problem:
@@ -188,9 +194,7 @@ def kept() -> list[Example]:
     """The examples of the manifest."""
     with MANIFEST.open(encoding="utf-8", newline="") as file:
         lines = list(csv.DictReader(file))
-    return [
-        msgspec.convert({**line, "held_out": line["held_out"] == "True"}, Example, strict=False) for line in lines
-    ]
+    return [msgspec.convert({**line, "held_out": line["held_out"] == "True"}, Example, strict=False) for line in lines]
 
 
 def share(found: list[Example], *statuses: str) -> str:
@@ -225,7 +229,9 @@ def main() -> None:
     print(table(found))
     if asked.write:
         with MANIFEST.open("w", encoding="utf-8", newline="") as file:
-            writer = csv.DictWriter(file, [field.name for field in msgspec.structs.fields(Example)], lineterminator="\n")
+            writer = csv.DictWriter(
+                file, [field.name for field in msgspec.structs.fields(Example)], lineterminator="\n"
+            )
             writer.writeheader()
             writer.writerows(rows(found))
         print(f"{MANIFEST} has {len(found)} examples", file=sys.stderr)

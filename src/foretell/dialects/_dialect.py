@@ -173,6 +173,10 @@ def _known(dialect: Dialect, document: Document, key: str, where: str) -> None:
         what = f"{key} is {said}: only the running program knows its value"
         raise BadInput(what, where=where, fix="a number or a word in its place")
     table = key.rpartition(".")[0]
+    whole = document.get(table) if key not in document else None
+    if isinstance(whole, UnknownValue):
+        what = f"{table} is {whole}, which may say {key}: only the running program knows its value"
+        raise BadInput(what, where=where, fix=f"{key} by its name")
     unpacked = next((one for one in document if one.rpartition(".")[0] == table and "**" in one), None)
     if unpacked is not None and key not in document:
         what = f"**{document[unpacked]} may say {key}: only the running program knows"

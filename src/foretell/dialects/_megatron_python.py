@@ -38,7 +38,7 @@ def precision(document: Document, key: str) -> Figures:
     called = str(document.get(f"{fields}{CALLED}", "")).rpartition(".")[2]
     said = document.get(f"{key}.0") if called.startswith("get_") else document.get(key)
     name = said if isinstance(said, str) and "[" not in said else called
-    if name.endswith("MixedPrecisionConfig") or name.endswith("MegatronMixedPrecision"):
+    if name.endswith(("MixedPrecisionConfig", "MegatronMixedPrecision")):
         return _by_fields(document, fields)
     if name in NEAR:
         return {"precision": NEAR[name], NOTES: (f"{name}: some layers or scales differ; taken as fp8 throughout",)}
@@ -48,7 +48,7 @@ def precision(document: Document, key: str) -> Figures:
 
 
 def _by_fields(document: Document, fields: str) -> Figures:
-    half = "fp16" if document.get(f"{fields}fp16") or "16-mixed" == document.get(f"{fields}precision") else "bf16"
+    half = "fp16" if document.get(f"{fields}fp16") or document.get(f"{fields}precision") == "16-mixed" else "bf16"
     low, recipe = document.get(f"{fields}fp8"), str(document.get(f"{fields}fp8_recipe", "delayed"))
     if document.get(f"{fields}fp4"):
         return {"precision": "nvfp4"}
@@ -62,7 +62,7 @@ def _by_fields(document: Document, fields: str) -> Figures:
 
 def free(*tables: str) -> tuple[str, ...]:
     """Keys of a model's or a strategy's table that change no cost, under these tables."""
-    return tuple(f"{table}.{word}" for table in tables for word in _FREE)
+    return tuple(f"{table}.{word}" for table in tables for word in _FREE.split())
 
 
 _FREE: Final = """
@@ -80,4 +80,4 @@ _FREE: Final = """
     check_for_nan_in_grad average_in_collective check_for_large_grads align_param_gather pad_buckets_for_high_nccl*
     gradient_as_bucket_view ckpt_* save_ckpt_format fsdp=None _pipeline_model_parallel_layout_builder is_hybrid_model
     hidden_size num_layers num_attention_heads ffn_hidden_size kv_channels num_query_groups
-""".split()
+"""

@@ -54,7 +54,10 @@ def unknown_keys(document: Mapping[str, Any], known: Iterable[str], free: Iterab
     found = [
         key
         for key, value in document.items()
-        if key not in read and not (key.endswith("()") or key in ("import", "def")) and not off(value) and not any(_meant(key, value, pattern) for pattern in patterns)
+        if key not in read
+        and not (key.endswith("()") or key in ("import", "def"))
+        and not off(value)
+        and not any(_meant(key, value, pattern) for pattern in patterns)
     ]
     if not found:
         return ()

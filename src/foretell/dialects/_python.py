@@ -3,7 +3,7 @@
     Trainer.Config(parallelism=ParallelismConfig(tensor_parallel_degree=8))   parallelism.tensor_parallel_degree = 8
     config.model.tensor_model_parallel_size = 8                               model.tensor_model_parallel_size = 8
 
-What is called stands under the key with `()` after it: `activation_checkpoint.()` is `FullAC.Config`. Behind that stands
+What is called stands under the key with `()` after it: `activation_checkpoint.()` is `FullAC.Config`. Behind that is
 what a function of another file was asked with: `model_spec.().converters`, of `model_registry(...)`. A function that
 begins with what another function returns, and changes it, has the keys of both. Names that the file gives values, and
 sums of numbers, are filled in. What depends on a condition that nobody knows, or on a loop, is not known.

@@ -105,6 +105,22 @@ _KEYS = (
 )
 
 
+_FREE = """
+    compute_environment debug downcast_bf16=no enable_cpu_affinity machine_rank main_* rdzv_* same_network tpu_* gpu_ids
+    num_machines fsdp_config.fsdp_backward_prefetch* fsdp_config.fsdp_cpu_ram_efficient_loading
+    fsdp_config.fsdp_forward_prefetch fsdp_config.fsdp_sync_module_states fsdp_config.fsdp_use_orig_params
+    fsdp_config.fsdp_transformer_layer_cls_to_wrap fsdp_config.fsdp_min_num_params dynamo_config.dynamo_mode=default
+    dynamo_config.dynamo_use_* deepspeed_config.zero3_* deepspeed_config.gradient_clipping
+    deepspeed_config.deepspeed_multinode_launcher deepspeed_config.deepspeed_hostfile mpirun_config.* ipex_config.ipex
+    commands command_file tpu_env
+"""
+
+_REFUSED = {
+    "use_cpu": "a run on processors, whose ranks these words do not tell | foretell predict MODEL --on a cluster",
+    f"{_MESH}sp_size=[2-9]*": "sequence parallelism of its own, which these words do not tell | a file with cp_size",
+}
+
+
 def _fixed(recipe: Recipe) -> Document:
     return {
         "compute_environment": "LOCAL_MACHINE",
@@ -162,6 +178,8 @@ DIALECT = Dialect(
         "optimizer": "the optimizer that accelerator.prepare gets",
         "sequence_parallel": "the tensor-parallel plan of the model (tp_plan)",
     },
+    free=tuple(_FREE.split()),
+    refused=_REFUSED,
     fixed=_fixed,
     own="accelerate launch",
     command=lambda document, file: [

@@ -61,8 +61,26 @@ def _recomputed(document: Document) -> Figures:
     return {"recompute": {0: "none", 1: "block"}.get(every, f"every{every}")}
 
 
+_FREE = """
+    num_processes steps_per_print wall_clock_breakdown dump_state gradient_clipping prescale_gradients
+    gradient_predivide_factor memory_breakdown seed disable_allgather zero_allow_untested_optimizer
+    zero_force_ds_cpu_optimizer optimizer.params.* optimizer.legacy_fusion scheduler.* tensorboard.* wandb.*
+    csv_monitor.* flops_profiler.* comms_logger.* checkpoint.* elasticity.* dataloader_drop_last
+    bf16.check_grad_overflow bf16.immediate_grad_update
+    fp16.loss_scale* fp16.initial_scale_power fp16.hysteresis fp16.min_loss_scale fp16.consecutive_hysteresis
+    fp16.auto_cast fp16.master_weights_and_grads=False fp16.fp16_master_weights_and_grads=False
+    zero_optimization.allgather_partitions zero_optimization.allgather_bucket_size zero_optimization.reduce_scatter
+    zero_optimization.contiguous_gradients zero_optimization.stage3_* zero_optimization.sub_group_size
+    zero_optimization.round_robin_gradients zero_optimization.load_from_fp32_weights zero_optimization.elastic_*
+    zero_optimization.ignore_unused_parameters zero_optimization.*.pin_memory zero_optimization.*.buffer_*
+    zero_optimization.*.fast_init zero_optimization.prefetch_bucket_size zero_optimization.param_persistence_threshold
+    zero_optimization.gather_16bit_weights_on_model_save zero_optimization.memory_efficient_linear
+    zero_optimization.max_live_parameters zero_optimization.max_reuse_distance
+"""
+"""Keys that change no cost, or too little to tell; all others that no table has are told."""
+
 _COMPRESSED = (
-    "%s sends compressed gradients after its warm-up, which no word of a file tells here: priced as the optimizer of its "
+    "%s sends compressed gradients after its warm-up, which no plan of a file tells here: priced as in its "
     "warm-up, so communication is overestimated afterwards"
 )
 
@@ -152,6 +170,7 @@ DIALECT = Dialect(
         "context": "the sequence groups of deepspeed.sequence (Ulysses) in the training script",
         "recompute": "PipelineModule(activation_checkpoint_interval=...), or the model's own checkpointing without one",
     },
+    free=tuple(_FREE.split()),
     fixed=_fixed,
     command=lambda document, file: ["train.py", f"--deepspeed --deepspeed_config {shlex.quote(file)}"],
 )

@@ -135,9 +135,7 @@ DIALECT = Dialect(
     table=(
         Formula((*_MODEL.keys, _MADE), _MODEL.write, _model),
         Formula((), lambda recipe: {}, _ranks),
-        Formula(
-            ("dataset.seq_length",), _sequence, lambda document: {"sequence": document.get("dataset.seq_length")}
-        ),
+        Formula(("dataset.seq_length",), _sequence, lambda document: {"sequence": document.get("dataset.seq_length")}),
         *common(_at, absent=False),
         Formula(
             ("mixed_precision", f"mixed_precision.{CALLED}", f"mixed_precision.0.{CALLED}"),

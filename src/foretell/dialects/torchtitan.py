@@ -137,7 +137,7 @@ _FREE = """
     model_spec.converters.* model_spec.().moe_comm_backend=standard model_spec.moe_comm_backend=standard
     loss* optimizer* lr_scheduler* dataloader* checkpoint* validator* metrics* profiler* debug* hf_assets_path
     tokenizer* dump_folder description comm.* seed print_config
-""".split()
+"""
 
 _SEEN = "a vision-language model: not a text decoder, and not priced as one | a configuration of a text decoder"
 
@@ -199,7 +199,7 @@ DIALECT = Dialect(
         KeyChoice("expert_tensor", {1: {}}, default=1),
     ),
     elsewhere={"optimizer": "optimizer=default_adamw(...) of the configuration"},
-    free=tuple(_FREE),
+    free=tuple(_FREE.split()),
     refused=_REFUSED,
     fixed=_fixed,
     command=lambda document, file: ["-m torchtitan.train", "--module llama3 --config planned"],

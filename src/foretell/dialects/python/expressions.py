@@ -15,12 +15,12 @@ LONGEST: Final = 4096
 """Characters of a text that is put together."""
 
 _SIGNS: Final[Mapping[type, Callable[[Any, Any], Any]]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
+    ast.Add: lambda one, other: one + other,
+    ast.Sub: lambda one, other: one - other,
+    ast.Mult: lambda one, other: one * other,
+    ast.Div: lambda one, other: one / other,
+    ast.FloorDiv: lambda one, other: one // other,
+    ast.Mod: lambda one, other: one % other,
 }
 
 _COMPARISONS: Final[Mapping[type, Callable[[Any, Any], bool]]] = {
@@ -36,6 +36,10 @@ _COMPARISONS: Final[Mapping[type, Callable[[Any, Any], bool]]] = {
     ast.IsNot: operator.is_not,
 }
 
+def _listed(values: Any) -> Any:
+    return [*values]
+
+
 _CALLED: Final[Mapping[str, Callable[..., Any]]] = {
     "int": int,
     "float": float,
@@ -44,8 +48,7 @@ _CALLED: Final[Mapping[str, Callable[..., Any]]] = {
     "len": len,
     "min": min,
     "max": max,
-    "list": list,
-    "tuple": tuple,
+    "list": _listed,
     "math.ceil": math.ceil,
 }
 """Functions of Python itself that configurations use."""
@@ -64,15 +67,19 @@ def computed(sign: ast.operator, one: Any, other: Any) -> Any:
         found = int(found) if found.is_integer() else found
     elif type(sign) in _SIGNS and (_number(one) and _number(other)):
         found = _SIGNS[type(sign)](one, other)
-    elif isinstance(sign, ast.Add) and isinstance(one, str | list) and type(one) is type(other):
+    elif isinstance(sign, ast.Add) and _long(one) and type(one) is type(other):
         found = one + other
-    elif isinstance(sign, ast.Mult) and isinstance(one, list) and isinstance(other, int) and other <= LONGEST:
+    elif isinstance(sign, ast.Mult) and _long(one) and isinstance(other, int) and other * len(one) <= LONGEST:
         found = one * other
     else:
         raise CannotKnow
-    if (_number(found) and abs(found) > LARGEST) or (isinstance(found, str | list) and len(found) > LONGEST):
+    if (_number(found) and abs(found) > LARGEST) or (_long(found) and len(found) > LONGEST):
         raise CannotKnow
     return found
+
+
+def _long(value: Any) -> bool:
+    return isinstance(value, str | list)
 
 
 def _number(value: Any) -> bool:
@@ -94,9 +101,9 @@ def called(name: str, values: list[Any]) -> Any:
 
 def asked(value: Any, method: str, values: list[Any]) -> Any:
     """What a method of a word or a table returns."""
-    if method not in _METHODS or not isinstance(value, str | dict):
+    if method not in _METHODS or type(value) not in (str, dict):
         raise CannotKnow
     found = getattr(value, method)(*values)
-    if isinstance(found, str) and len(found) > LONGEST:
+    if _long(found) and len(found) > LONGEST:
         raise CannotKnow
     return found

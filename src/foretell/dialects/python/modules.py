@@ -1,4 +1,4 @@
-"""Files of Python by their syntax trees: their functions and constants, and those that they import from files beside them."""
+"""Files of Python by their syntax trees: functions and constants, and those that are imported from files beside."""
 
 from __future__ import annotations
 

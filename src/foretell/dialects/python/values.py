@@ -1,4 +1,4 @@
-"""What an expression of a configuration is worth: a value, a list, something that is made by a call, or nobody knows."""
+"""What an expression is worth: a value, a list, what a call makes, or nobody knows."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class Listed:
 class Made:
     """What a call returns: its fields are those that the call was given, and those that were set `later`.
 
-    Nothing is `made` where fields are set of what nobody has seen. What a function of another file was `asked` with, that
-    returned it, is kept: not all of it shows in what it returns.
+    Nothing is `made` where fields are set of what nobody has seen. What a function of another file was `asked` with,
+    that returned it, is kept: not all of it shows in what it returns.
     """
 
     made: str
@@ -119,7 +119,7 @@ class BothWays:
         self._names = names
         self._originals = list(reachable(names.values()))
         self._memos: tuple[dict[int, Any], dict[int, Any]] = ({}, {})
-        self.copies = tuple(copy.deepcopy(names, memo) for memo in self._memos)
+        self.copies = (copy.deepcopy(names, self._memos[0]), copy.deepcopy(names, self._memos[1]))
         self._back = {
             id(memo[id(one)]): one for memo in self._memos for one in self._originals if id(one) in memo
         }  # fmt: skip
@@ -138,9 +138,7 @@ class BothWays:
         self, yes: Mapping[str, PythonValue], no: Mapping[str, PythonValue], test: str
     ) -> dict[str, PythonValue]:
         names = dict.fromkeys([*yes, *no])
-        return {
-            name: self.either(yes[name], no[name], test) if name in yes and name in no else OPEN for name in names
-        }
+        return {name: self.either(yes[name], no[name], test) if name in yes and name in no else OPEN for name in names}
 
     def either(self, yes: PythonValue, no: PythonValue, test: str) -> PythonValue:
         """One of two values."""
