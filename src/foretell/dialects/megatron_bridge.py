@@ -103,7 +103,7 @@ _SEEN = "a vision-language model: not a text decoder, and not priced as one | a 
 _IMAGES = "a diffusion model of images or video: no plan here describes it | a recipe of a text decoder"
 _REFUSED = {
     "model.freeze_vision_model": _SEEN,
-    f"{_MADE}=*[Vv][Ll]*": _SEEN,
+    f"{_MADE}=*VL*": _SEEN,
     f"{_MADE}=*Wan*": _IMAGES,
     f"{_MADE}=*Flux*": _IMAGES,
     "optimizer.optimizer=*muon": "an optimizer that is not here | optimizer adam",

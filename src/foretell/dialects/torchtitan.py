@@ -143,8 +143,9 @@ _SEEN = "a vision-language model: not a text decoder, and not priced as one | a 
 
 _REFUSED = {
     "()=FluxTrainer.Config": "a diffusion model of images: no plan here describes it | a configuration of Trainer",
-    "model_spec.pipelining_fn=pipeline_vlm": _SEEN,
-    "model_spec.flavor=*VL*": _SEEN,
+    "model_spec.name=qwen3_5": _SEEN,
+    "model_spec.flavor=Kimi*": _SEEN,
+    "dataloader.*=MultiModal*": _SEEN,
     f"{_CONVERTERS}.*=LoRAConverter.Config": "adapters, which this reader cannot express | --plan with +lora16",
     f"{_ASKED}.*=LoRAConverter.Config": "adapters, which this reader cannot express | --plan with +lora16",
     "optimizer.*=DistMuon": "an optimizer that is not here | AdamW",
