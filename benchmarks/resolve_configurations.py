@@ -2,10 +2,10 @@
 
 python benchmarks/resolve_configurations.py FOLDER     writes tests/data/configurations_resolved.csv
 
-FOLDER is that of benchmarks/configurations.py. This runs the functions of torchtitan, Megatron-Bridge and NeMo that make
-configurations, and the shell scripts of Megatron-LM with a `torchrun` that prints its words: for checkouts that one
-trusts. Configurations and dataclasses of degrees are the trainer's own; what is not installed (models, tokenizers, data)
-is a stand-in that has what is set on it. A recipe that asks a stand-in for what it has not is left out.
+FOLDER is that of benchmarks/configurations.py. This runs the functions of torchtitan, Megatron-Bridge and NeMo that
+make configurations, and the shell scripts of Megatron-LM with a `torchrun` that prints its words: for checkouts that
+one trusts. Recipes are the trainer's own code, as are torchtitan's classes of degrees; what is not installed (models,
+tokenizers, data) is a stand-in that has what is set on it. A recipe that asks a stand-in for what it lacks is left out.
 """
 
 from __future__ import annotations
@@ -57,7 +57,9 @@ class Wrapped(StandIn):
 class StandInModule(types.ModuleType):
     """A module that is not installed: names with a capital are classes, others modules or functions."""
 
-    __path__: list[str] = []
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.__path__: list[str] = []
 
     def __call__(self, *given: Any, **fields: Any) -> StandIn:
         return StandIn(*given, **fields)
@@ -279,7 +281,9 @@ def project(folder: Path, name: str) -> None:
             except (AttributeError, TypeError, ValueError, OSError, NotImplementedError, ImportError) as problem:
                 print(f"{one.name}: {type(problem).__name__}: {problem}", file=sys.stderr)
                 continue
-            print(json.dumps([one.repository, one.path, one.function, *(figures[word] for word in FIELDS)], default=str))
+            print(
+                json.dumps([one.repository, one.path, one.function, *(figures[word] for word in FIELDS)], default=str)
+            )
 
 
 def main() -> None:

@@ -65,7 +65,8 @@ def model_of(given: str | None, found: Today) -> str:
     unlike = found.configuration.unlike
     what = f"{found.configuration.file} does not say its model, or not all of its sizes"
     what = f"{found.configuration.file} has a model that the zoo has not. {unlike}" if unlike else what
-    raise BadInput(what, where="MODEL", fix="the model before the options: llama3-8b --from-config ...")
+    own = "llama3-8b" if not unlike else "mine.py:build"
+    raise BadInput(what, where="MODEL", fix=f"the model before the options: {own} --from-config ...")
 
 
 def typed(option: str) -> bool:

@@ -117,7 +117,12 @@ def _stages(at: Place) -> Formula:
         if split:
             count = len(split) // ranks
         schedule = "interleaved" if count > 1 else "1f1b"
-        figures: Figures = {"pipeline": ranks, "schedule": schedule, "chunks": count if count > 1 else 0, "split": split}
+        figures: Figures = {
+            "pipeline": ranks,
+            "schedule": schedule,
+            "chunks": count if count > 1 else 0,
+            "split": split,
+        }
         first, last, embedding, head = (document.get(key) for key in ends)
         if any((first, last, embedding, head)) and not split:
             figures["ends"] = PipelineEnds(int(first or 0), int(last or 0), bool(embedding), bool(head))

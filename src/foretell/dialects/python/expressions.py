@@ -36,6 +36,7 @@ _COMPARISONS: Final[Mapping[type, Callable[[Any, Any], bool]]] = {
     ast.IsNot: operator.is_not,
 }
 
+
 def _listed(values: Any) -> Any:
     return [*values]
 
