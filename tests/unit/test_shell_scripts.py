@@ -111,8 +111,6 @@ def test_the_cluster_that_was_typed_is_taken(tmp_path: Path, foretell: Any) -> N
     ("more", "what"),
     [
         ("--language-model-type mistral_7b", "a vision-language model"),
-        ("--hybrid-layer-pattern M-M*", "layers of several kinds"),
-        ("--encoder-num-layers 12", "an encoder and a decoder"),
         ("--recompute-granularity selective --recompute-modules moe", "recompute_modules moe"),
     ],
 )
@@ -120,6 +118,25 @@ def test_what_no_plan_describes_is_refused_by_name(tmp_path: Path, more: str, wh
     with pytest.raises(BadInput, match=what) as problem:
         opened(tmp_path, f"{TRAIN} {more}").recipe(Launch())
     assert problem.value.fix
+
+
+@pytest.mark.parametrize(
+    ("more", "what"),
+    [
+        ("--hybrid-layer-pattern M-M*", "layers of several kinds"),
+        ("--encoder-num-layers 12", "an encoder and a decoder"),
+        ("--window-attn-skip-freq 2", "windows of attention"),
+    ],
+)
+def test_a_model_that_the_zoo_has_not_is_not_guessed(tmp_path: Path, foretell: Any, more: str, what: str) -> None:
+    sizes = "--num-layers 8 --hidden-size 64 --num-attention-heads 4 --seq-length 32 --vocab-size 128"
+    assert opened(tmp_path, f"{TRAIN} {sizes}").recipe(Launch()).model
+    found = opened(tmp_path, f"{TRAIN} {sizes} {more}")
+    assert not found.recipe(Launch()).model
+    assert any(what in note for note in found.notes)
+    ran = foretell("predict", "--from-config", found.file, "--on", "8xh100")
+    assert ran.code == 2
+    assert what in " ".join(ran.err.split())
 
 
 def test_options_that_nobody_knows_are_told(tmp_path: Path) -> None:

@@ -62,8 +62,11 @@ def model_of(given: str | None, found: Today) -> str:
     """The model that was typed, or the one that the file describes."""
     if given or found.recipe.model:
         return given or found.recipe.model
+    unlike = found.configuration.unlike
     what = f"{found.configuration.file} does not say its model, or not all of its sizes"
-    raise BadInput(what, where="MODEL", fix="the model before the options: llama3-8b --from-config ...")
+    what = f"{found.configuration.file} has a model that the zoo has not. {unlike}" if unlike else what
+    own = "llama3-8b" if not unlike else "mine.py:build"
+    raise BadInput(what, where="MODEL", fix=f"the model before the options: {own} --from-config ...")
 
 
 def typed(option: str) -> bool:

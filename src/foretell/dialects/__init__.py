@@ -14,12 +14,15 @@ from typing import NamedTuple
 from foretell.dialects._dialect import Dialect, Unsaid, WrittenConfig, notes, ranks_started, read, write
 from foretell.dialects._formats import JSON, TOML, YAML
 from foretell.dialects._model import shape_of
+from foretell.dialects._options import unlike
 from foretell.dialects._python import CALLED
 from foretell.dialects._python import read as read_python
 from foretell.dialects._recipe import Recipe, put_together, taken_apart
 from foretell.dialects._shell import SHELL
 from foretell.dialects._shell import read as read_script
 from foretell.dialects._table import Document, Launch
+from foretell.dialects.accelerate import NAMED
+from foretell.dialects.deepspeed import STARTED
 from foretell.errors import BadInput, ForetellError, unknown
 from foretell.hardware.cluster import Cluster
 from foretell.plan.facts import facts
@@ -99,6 +102,11 @@ class Configuration(NamedTuple):
         return ranks_started(self.dialect, self.document, self.file)
 
     @property
+    def unlike(self) -> str:
+        """What makes its model none of the zoo's; empty: nothing."""
+        return unlike(self.document, self.dialect.unlike)
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """What a person should know about how it was read."""
         return notes(self.dialect, self.document, self.file)
@@ -122,10 +130,19 @@ def open_configuration(file: str) -> Configuration:
     known = [one for one in found if one[0]]
     if known:
         _, best, document = max(known, key=lambda one: one[0])
-        return Configuration(file, best, document)
+        return _named(Path(path), document) or Configuration(file, best, document)
     if problems:
         raise problems[0].within(file)
     raise BadInput("no trainer's configuration that is known here", where=file, fix=f"one of {', '.join(names())}")
+
+
+def _named(path: Path, document: Document) -> Configuration | None:
+    """DeepSpeed's file, where one of Accelerate names it, with the ranks that Accelerate starts."""
+    other = path.parent / str(document.get(NAMED) or "")
+    if not document.get(NAMED) or not other.is_file():
+        return None
+    found = open_configuration(str(other))
+    return found._replace(document=found.document | {STARTED: document.get("num_processes")})
 
 
 def _text(path: Path, file: str) -> str:
@@ -146,7 +163,7 @@ def _text(path: Path, file: str) -> str:
 def _readers(path: Path, text: str, function: str) -> list[tuple[str, Callable[[str], Document]]]:
     """The format that a name's ending tells, or those that a text may be."""
     if path.suffix == ".py":
-        return [("Python", functools.partial(read_python, function=function))]
+        return [("Python", functools.partial(read_python, function=function, path=path.resolve()))]
     options = {key for one in map(dialect, names()) if one.format is SHELL for key in one.keys}
     script = dataclasses.replace(SHELL, read=functools.partial(read_script, known=options, folder=path.parent))
     known = {one.name: one for one in (TOML, JSON, YAML, script)}

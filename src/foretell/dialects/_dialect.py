@@ -13,7 +13,7 @@ from typing import Any, Final, cast
 import msgspec
 
 from foretell.dialects._formats import FileFormat
-from foretell.dialects._options import refuse, unknown_keys
+from foretell.dialects._options import refuse, unknown_keys, unlike
 from foretell.dialects._python import CALLED, GIVEN
 from foretell.dialects._recipe import HINTS, Recipe, put_together
 from foretell.dialects._shell import SHELL
@@ -72,6 +72,7 @@ class Dialect:
     launcher: str = "torchrun"
     free: tuple[str, ...] = ()  # keys, or patterns of them, that change no cost
     refused: Mapping[str, str] = field(default_factory=dict[str, str])  # keys of runs that no plan describes, and why
+    unlike: Mapping[str, str] = field(default_factory=dict[str, str])  # keys of models that the zoo has not, and what
     own: str = ""  # the program that starts the ranks of a node itself; empty: the launcher does
 
     @property
@@ -146,11 +147,20 @@ def _figures(dialect: Dialect, document: Document, where: str) -> Figures:
             raise BadInput(f"{key} is {value}, which only a running shell knows", where=where, fix=fix)
         _known(dialect, document, key, where)
     try:
-        return figures_of(dialect, document)
+        return _without_model(dialect, document, figures_of(dialect, document))
     except BadInput as problem:
         raise problem.within(where) from None
     except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError) as problem:
         raise BadInput(f"a value that {dialect.name} does not have: {problem}", where=where) from None
+
+
+def _without_model(dialect: Dialect, document: Document, figures: Figures) -> Figures:
+    """The figures without a model, where the file has one that the zoo has not: a person names theirs."""
+    what = unlike(document, dialect.unlike)
+    if not what:
+        return figures
+    kept = {name: value for name, value in figures.items() if name != "model" and not name.startswith("shape.")}
+    return kept | {NOTES: (*figures[NOTES], f"{what}; a model of your own goes before the options")}
 
 
 def _known(dialect: Dialect, document: Document, key: str, where: str) -> None:
@@ -164,6 +174,10 @@ def _known(dialect: Dialect, document: Document, key: str, where: str) -> None:
         what = f"{key} is {said}: only the running program knows its value"
         raise BadInput(what, where=where, fix="a number or a word in its place")
     table = key.rpartition(".")[0]
+    whole = document.get(table) if key not in document else None
+    if isinstance(whole, UnknownValue):
+        what = f"{table} is {whole}, which may say {key}: only the running program knows its value"
+        raise BadInput(what, where=where, fix=f"{key} by its name")
     unpacked = next((one for one in document if one.rpartition(".")[0] == table and "**" in one), None)
     if unpacked is not None and key not in document:
         what = f"**{document[unpacked]} may say {key}: only the running program knows"

@@ -9,7 +9,7 @@ from typing import Any, Final, cast
 
 from foretell.dialects._formats import Code
 from foretell.dialects._recipe import Recipe
-from foretell.dialects._table import NOTES, Correspondence, Document, Figures, Formula, KeyChoice, Same
+from foretell.dialects._table import NOTES, Correspondence, Document, Figures, Formula, KeyChoice, PipelineEnds, Same
 from foretell.errors import BadInput
 from foretell.plan.recomputation import recomputations
 
@@ -40,7 +40,11 @@ def common(at: Place, absent: Any = None) -> tuple[Correspondence, ...]:
             when="context",
         ),
         Same(at("expert_model_parallel_size"), "experts", 1, told=absent is not None),
-        KeyChoice("expert_tensor", {1: {at("expert_tensor_parallel_size"): 1}}, default=0),
+        Formula(
+            (at("expert_tensor_parallel_size"),),
+            lambda recipe: {at("expert_tensor_parallel_size"): recipe.expert_tensor} if recipe.expert_tensor else {},
+            lambda document: {"expert_tensor": int(document.get(at("expert_tensor_parallel_size")) or 0)},
+        ),
         _stages(at, absent),
         _storage(at, absent),
         KeyChoice(
@@ -121,7 +125,18 @@ def _stages(at: Place, absent: Any) -> Formula:
         if split:
             count = len(split) // ranks
         schedule = "interleaved" if count > 1 else "1f1b"
-        return {"pipeline": ranks, "schedule": schedule, "chunks": count if count > 1 else 0, "split": split}
+        figures: Figures = {
+            "pipeline": ranks,
+            "schedule": schedule,
+            "chunks": count if count > 1 else 0,
+            "split": split,
+        }
+        first, last, embedding, head = (document.get(key) for key in ends)
+        if any((first, last, embedding, head)) and not split:
+            figures["ends"] = PipelineEnds(int(first or 0), int(last or 0), bool(embedding), bool(head))
+            figures["layers"] = document.get(at("num_layers"))
+        mtp = "multi-token-prediction layers of the layout are not priced"
+        return figures | ({NOTES: (mtp,)} if _letters(document.get(layout)).count("m") else {})
 
     return Formula((degree, chunks, each, layout, *ends), write, read)
 
@@ -134,15 +149,30 @@ def _layout(split: tuple[int, ...]) -> str:
     return f"E{first}|{''.join(between)}{last}L"
 
 
-def _split(layout: Any) -> tuple[int, ...]:
-    """Layers of each stage; nothing where no layout is given."""
+_LETTERS: Final = {"embedding": "E", "decoder": "t", "loss": "L", "mtp": "m"}
+"""Words of layers in a layout that is a list of lists."""
+
+
+def _letters(layout: Any) -> str:
+    """A layout in letters: E for the embedding, t for a layer, m for one of multi-token prediction, L for the loss."""
+    if isinstance(layout, list):
+        stages = cast("list[list[str]]", layout)
+        return "|".join("".join(_LETTERS.get(str(word), "?") for word in stage) for stage in stages)
     if not isinstance(layout, str):
-        return ()
+        return ""
     text = layout.replace(",", "")
     for pattern in (r"\(([^()]+)\)\*([0-9]{1,3})", r"(.)\*([0-9]{1,3})"):
         text = re.sub(pattern, lambda match: match[1] * int(match[2]), text)
-    if set(text) - set("EtL|"):
-        raise BadInput(f"the layout {layout!r} has layers that no plan has a word for", fix="E, t, L and |")
+    return text
+
+
+def _split(layout: Any) -> tuple[int, ...]:
+    """Layers of each stage; nothing where no layout is given."""
+    text = _letters(layout)
+    if not text:
+        return ()
+    if set(text) - set("EtmL|"):
+        raise BadInput(f"the layout {layout!r} has layers that no plan has a word for", fix="E, t, m, L and |")
     counts = tuple(stage.count("t") for stage in text.split("|"))
     if 0 in counts:
         raise BadInput(f"the layout {layout!r} has a stage without layers", fix="a layer in each stage")

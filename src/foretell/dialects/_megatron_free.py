@@ -62,7 +62,6 @@ FREE: Final = tuple(word for words in _FREE.values() for word in words.split())
 _MODEL: Final = "not a text decoder, and not priced as one"
 _GPT: Final = "a script of pretrain_gpt.py"
 _OWN: Final = "foretell predict MODEL --plan, with a model of `foretell list models`"
-_TWO: Final = f"an encoder and a decoder, which these options do not tell | {_OWN}"
 
 REFUSED: Final = {
     "language-model-type": f"a vision-language model: {_MODEL} | {_GPT}",
@@ -73,13 +72,6 @@ REFUSED: Final = {
     "model-provider": f"a model of several kinds of input: {_MODEL} | {_GPT}",
     "audio-encoder-model": f"a model of sound and text: {_MODEL} | {_GPT}",
     "encoder-tp": f"a model of several kinds of input: {_MODEL} | {_GPT}",
-    "hybrid-layer-pattern": f"layers of several kinds (Mamba, attention): no model here has them | {_OWN}",
-    "hybrid-override-pattern": f"layers of several kinds (Mamba, attention): no model here has them | {_OWN}",
-    "mamba-state-dim": f"layers of Mamba: no model here has them | {_OWN}",
-    "encoder-num-layers": _TWO,
-    "encoder-seq-length": _TWO,
-    "window-attn-skip-freq": f"windows of attention in some layers only: no model here has them | {_OWN}",
-    "heterogeneous-layers-config-path": f"layers that differ by a file: no model here has them | {_OWN}",
     "load-teacher": "a teacher beside the model: no plan describes distillation | the command without it",
     "kd-*": "a teacher beside the model: no plan describes distillation | the command without it",
     "grpo-*": "reinforcement learning: no plan describes its generation | a pretraining script",
@@ -92,3 +84,14 @@ REFUSED: Final = {
     "enable-zbh1-pipeline": "a schedule of Megatron-DeepSpeed that plans do not have | 1F1B",
 }  # fmt: skip
 """Options of a run that a plan and a model of the zoo do not describe: what they mean, and a way out."""
+
+UNLIKE: Final = {
+    "hybrid-layer-pattern": "layers of several kinds (Mamba, attention), which no model here has",
+    "hybrid-override-pattern": "layers of several kinds (Mamba, attention), which no model here has",
+    "mamba-state-dim": "layers of Mamba, which no model here has",
+    "window-attn-skip-freq": "windows of attention in some layers only, which no model here has",
+    "heterogeneous-layers-config-path": "layers that differ by a file, which no model here has",
+    "encoder-num-layers": "an encoder and a decoder, which these options do not tell",
+    "encoder-seq-length": "an encoder and a decoder, which these options do not tell",
+}
+"""Options of models that the zoo has not: the plan is read, and the model is not guessed."""

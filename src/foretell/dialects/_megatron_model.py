@@ -8,7 +8,6 @@ from typing import Any, Final, cast
 from foretell.dialects._model import DEEPSEEK, model_with
 from foretell.dialects._recipe import Recipe
 from foretell.dialects._table import NOTES, Document, Figures, UnknownValue
-from foretell.errors import BadInput
 
 Place = Callable[[str], str]
 
@@ -95,7 +94,8 @@ def described(document: Document, at: Place, program: str = "") -> Figures:
         return _bert(said, document.get(at("seq_length")))
     if said["multi_latent_attention"]:
         return _latent(said)
-    return _decoder(said)
+    unlike = _no_mixture(said) if said["num_experts"] else ""
+    return {NOTES: (f"{unlike}: no model here is like it, name yours",)} if unlike else _decoder(said)
 
 
 _NEEDED: Final = tuple(
@@ -144,12 +144,15 @@ def _gpt(said: Mapping[str, Any]) -> Figures:
     }
 
 
-def _experts(said: Mapping[str, Any]) -> Figures:
+def _no_mixture(said: Mapping[str, Any]) -> str:
+    """What keeps experts from being a model of the zoo; empty: nothing."""
     every = said["moe_layer_freq"]
     if every not in (None, 1) and not _all_layers(every):
-        raise BadInput(f"moe_layer_freq {every}: dense layers among those with experts", fix="name the model")
-    if not said["swiglu"]:
-        raise BadInput("experts without swiglu", fix="name the model")
+        return f"moe_layer_freq {every}: dense layers among those with experts"
+    return "" if said["swiglu"] else "experts without swiglu"
+
+
+def _experts(said: Mapping[str, Any]) -> Figures:
     return {
         "shape.experts": said["num_experts"],
         "shape.top_k": said["moe_router_topk"] or 2,

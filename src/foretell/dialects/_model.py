@@ -127,6 +127,24 @@ def model_with(family: str, fields: Mapping[str, Any]) -> str:
     return f"{family}:" + ",".join(f"{name}={_spelled(value)}" for name, value in given.items())
 
 
+def named(text: str) -> str:
+    """The model of the zoo that a name of elsewhere means (an id of the Hugging Face hub, a path); empty: none."""
+    try:
+        model = zoo.canonical(text)
+        zoo.parse(model)
+    except ForetellError:
+        return ""
+    return model
+
+
+def layers_of(model: str) -> int:
+    """Layers of a model of the zoo; 0 where it has no such figure."""
+    try:
+        return int(getattr(zoo.parse(model)[1], "layers", 0))
+    except ForetellError:
+        return 0
+
+
 def _same(preset: Family, own: Family, given: Mapping[str, Any]) -> bool:
     fields = [one.name for one in msgspec.structs.fields(preset) if one.name not in RUN]
     return all(getattr(preset, name) == given.get(name, getattr(own, name)) for name in fields)

@@ -20,21 +20,31 @@ def off(value: Any) -> bool:
     return value is None or value is False or value in ("", "None", "none", "null", "False", "false", [], {})
 
 
+def unlike(document: Mapping[str, Any], models: Mapping[str, str]) -> str:
+    """What makes the model none of the zoo's, in words; empty: nothing."""
+    for pattern, meaning in models.items():
+        found = next((key for key, value in document.items() if _meant(key, value, pattern) and not off(value)), None)
+        if found is not None:
+            return f"{document[found] if found.endswith('()') else found}: {meaning}"
+    return ""
+
+
 def refuse(document: Mapping[str, Any], refused: Mapping[str, str], where: str) -> None:
-    """Refuse a file that is not what a plan can describe: a key, and what it means."""
+    """Refuse a file that is not what a plan can describe: a key, or a key with its value, and what it means."""
     for pattern, meaning in refused.items():
-        found = next((key for key, value in document.items() if fnmatchcase(key, pattern) and not off(value)), None)
+        found = next((key for key, value in document.items() if _meant(key, value, pattern) and not off(value)), None)
         if found is not None:
             value = document[found]
             said = found if value is True else f"{found} {value}" if isinstance(value, str | int | float) else found
+            said = str(value) if found.endswith("()") else said
             what, _, fix = meaning.partition(" | ")
             raise BadInput(f"{said}: {what}", where=where, fix=fix or "another file")
 
 
 def _meant(key: str, value: Any, pattern: str) -> bool:
-    """Whether a pattern is about a key: `save*`, or `dispatcher=alltoall` with its value."""
+    """Whether a pattern is about a key: `save*`, or `dispatcher=all*` with its value."""
     name, equals, wanted = pattern.partition("=")
-    return fnmatchcase(key, name) and (not equals or str(value) == wanted)
+    return fnmatchcase(key, name) and (not equals or fnmatchcase(str(value), wanted))
 
 
 def unknown_keys(document: Mapping[str, Any], known: Iterable[str], free: Iterable[str]) -> tuple[str, ...]:
@@ -44,7 +54,10 @@ def unknown_keys(document: Mapping[str, Any], known: Iterable[str], free: Iterab
     found = [
         key
         for key, value in document.items()
-        if key not in read and not off(value) and not any(_meant(key, value, pattern) for pattern in patterns)
+        if key not in read
+        and not (key.endswith("()") or key in ("import", "def"))
+        and not off(value)
+        and not any(_meant(key, value, pattern) for pattern in patterns)
     ]
     if not found:
         return ()

@@ -3,20 +3,24 @@
     Trainer.Config(parallelism=ParallelismConfig(tensor_parallel_degree=8))   parallelism.tensor_parallel_degree = 8
     config.model.tensor_model_parallel_size = 8                               model.tensor_model_parallel_size = 8
 
-What is called stands under the key with `()` after it: `activation_checkpoint.()` is `FullAC.Config`. A function that
-begins with what another function of the file returns, and changes it, has the keys of both. Names that the file gives
-values, and sums of numbers, are filled in. What depends on a condition or a loop is not known.
+What is called stands under the key with `()` after it: `activation_checkpoint.()` is `FullAC.Config`. Behind that is
+what a function of another file was asked with: `model_spec.().converters`, of `model_registry(...)`. A function that
+begins with what another function returns, and changes it, has the keys of both. Names that the file gives values, and
+sums of numbers, are filled in. What depends on a condition that nobody knows, or on a loop, is not known.
 """
 
 from __future__ import annotations
 
 import ast
-import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias, cast
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
 
 from foretell.dialects._formats import Code, FileFormat
-from foretell.dialects._table import Document, Source, UnknownValue
+from foretell.dialects._table import Document, Source
+from foretell.dialects.python.follower import MOST, PythonFollower
+from foretell.dialects.python.modules import ImportedModules, PythonModule
+from foretell.dialects.python.values import NOTHING, FunctionHere, Listed, Made, PythonValue, code_of, plain
 from foretell.errors import BadInput
 
 CALLED = "()"
@@ -26,227 +30,84 @@ GIVEN = "()."
 IMPORTS = "import"
 """Where the imports of a file are kept: no field has this name."""
 
-OPEN = ast.Constant(...)
-"""A value that is set in some cases only."""
 
-Nodes: TypeAlias = dict[str, ast.expr]
+DEFINED = "def"
+"""Where the name of the function is kept that a person named."""
 
 
-def read(text: str, function: str = "") -> Source:
-    """The keys of the configuration that a file makes; `function` names the one that is meant of several."""
+def read(text: str, function: str = "", path: Path | None = None) -> Source:
+    """The keys of the configuration that a file makes; `function` names the one that is meant of several.
+
+    `path` is where the file lies: functions and constants that it imports from files beside it are followed there.
+    """
     try:
-        tree = ast.parse(text)
-        return _source(tree, _nodes(tree, function))
+        module = PythonModule(ast.parse(text), path)
+        whole = PythonFollower(ImportedModules())
+        understood = {key.removeprefix(GIVEN): value for key, value in _keys(module, function, whole).items()}
+        raw = {key: Code(code) for key, code in _keys(module, function, PythonFollower(None), written=True).items()}
     except (SyntaxError, ValueError, RecursionError, MemoryError) as problem:
         raise BadInput(f"not Python: {problem}") from None
+    understood |= {DEFINED: function} if function else {}
+    understood[IMPORTS] = [ast.unparse(node) for node in ast.walk(module.tree) if isinstance(node, ast.ImportFrom)]
+    imports = [Code(ast.unparse(node)) for node in module.tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+    return Source(understood, raw | ({IMPORTS: imports} if imports else {}), notes=tuple(dict.fromkeys(whole.notes)))
 
 
-def _nodes(tree: ast.Module, function: str) -> Nodes:
-    functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
-    if function and function not in functions:
-        raise BadInput(f"no function is called {function!r}", fix=", ".join(functions) or "none is there")
-    outside = _Reader(functions)
-    rest = outside.of([node for node in tree.body if not isinstance(node, ast.FunctionDef | ast.ClassDef)])
+def _keys(module: PythonModule, function: str, follower: PythonFollower, *, written: bool = False) -> Document:
+    """Dotted keys with their values, or as they are written."""
+    if function and function not in module.functions:
+        raise BadInput(f"no function is called {function!r}", fix=", ".join(module.functions) or "none is there")
+    follower.script(module)
     if function:
-        return _Reader(functions, outside.names).inside(functions[function])
-    found = {name: _Reader(functions, outside.names).inside(node) for name, node in functions.items()}
-    found = {name: document for name, document in found.items() if document}
+        return _flat(_made_by(module, function, follower), written)
+    notes = list(follower.notes)
+    found = {name: _made_by(module, name, follower) for name in module.functions}
+    found = {name: made for name, made in found.items() if made is not None}
+    follower.notes = notes if len(found) != 1 else follower.notes
     if len(found) > 1:
         names = list(found)
-        raise BadInput(
-            f"{len(found)} functions make configurations", fix=f"FILE.py:{names[0]}, or {', '.join(names[1:4])}"
-        )
-    return rest | (next(iter(found.values())) if found else {})
+        fix = f"FILE.py:{names[0]}, or {', '.join(names[1:4])}"
+        raise BadInput(f"{len(found)} functions make configurations", fix=fix)
+    return _flat(_first(follower.outside), written) | _flat(next(iter(found.values()), None), written)
 
 
-def _source(tree: ast.Module, nodes: Nodes) -> Source:
-    understood: Document = {}
-    for key, node in nodes.items():
-        understood[_plain(key)] = ast.unparse(node) if key.endswith(CALLED) else _value(node)
-    raw: Document = {key: Code(ast.unparse(node)) for key, node in nodes.items()}
-    imports = [Code(ast.unparse(node)) for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
-    return Source(understood, raw | ({IMPORTS: imports} if imports else {}))
+def _made_by(module: PythonModule, name: str, follower: PythonFollower) -> Made | None:
+    """What a function makes: what it returns, or what it makes and leaves."""
+    follower.left = MOST
+    returned, names = follower.called(FunctionHere(module, module.functions[name], {}))
+    if isinstance(returned, Made):
+        return returned
+    return _first(names) if returned is NOTHING else None
 
 
-def _plain(key: str) -> str:
-    return key.removeprefix(GIVEN)
+def _first(names: Mapping[str, PythonValue]) -> Made | None:
+    """The first thing that is made and named, rather one that is changed afterwards, is the configuration."""
+    made = [one for one in names.values() if isinstance(one, Made)]
+    return next((one for one in made if one.touched), made[0] if made else None)
 
 
-class _Reader:
-    """Follows statements from top to bottom; a function that is called is read in place, once each."""
-
-    def __init__(self, functions: Mapping[str, ast.FunctionDef], names: Mapping[str, ast.expr] | None = None) -> None:
-        self._functions = dict(functions)
-        self.names: Nodes = dict(names or {})
-
-    def inside(self, function: ast.FunctionDef, call: ast.Call | None = None) -> Nodes:
-        """What a function makes, its parameters being what a call gives, or their defaults."""
-        given, before = function.args, dict(self.names)
-        places = [*given.posonlyargs, *given.args]
-        bound = dict(zip((one.arg for one in reversed(places)), reversed(given.defaults), strict=False))
-        bound |= {one.arg: value for one, value in zip(given.kwonlyargs, given.kw_defaults, strict=True) if value}
-        if call is not None:
-            bound |= {one.arg: self._filled(value) for one, value in zip(places, call.args, strict=False)}
-            bound |= {one.arg: self._filled(one.value) for one in call.keywords if one.arg}
-        for one in (*places, *given.kwonlyargs):
-            self.names.pop(one.arg, None)
-        self.names |= bound
-        found = self.of(function.body)
-        self.names = before
-        return found
-
-    def of(self, body: Sequence[ast.stmt]) -> Nodes:
-        found: Nodes = {}
-        for statement in body:
-            self._follow(statement, found)
-        return found
-
-    def _follow(self, statement: ast.stmt, found: Nodes) -> None:
-        if isinstance(statement, ast.Assign):
-            for target in statement.targets:
-                found |= self._assigned(target, statement.value, begun=CALLED in found)
-        elif isinstance(statement, ast.AnnAssign) and statement.value is not None:
-            found |= self._assigned(statement.target, statement.value, begun=CALLED in found)
-        elif isinstance(statement, ast.AugAssign):
-            found |= self._assigned(statement.target, OPEN, begun=True)
-        elif isinstance(statement, ast.Return) and isinstance(statement.value, ast.Call):
-            found |= self._call(statement.value, "")
-        elif isinstance(statement, ast.If):
-            self._branch(statement, found)
-        elif isinstance(statement, ast.With):
-            for one in statement.body:
-                self._follow(one, found)
-        else:
-            self._perhaps(statement, found)
-
-    def _branch(self, statement: ast.If, found: Nodes) -> None:
-        """One branch where the condition is known; else what both say, and what only one says is open."""
-        main = ast.unparse(statement.test) in ("__name__ == '__main__'", "'__main__' == __name__")
-        known = True if main else _value(self._filled(statement.test))
-        if not isinstance(known, UnknownValue):
-            for one in statement.body if known else statement.orelse:
-                self._follow(one, found)
-            return
-        names, results = self.names, list[tuple[Nodes, Nodes]]()
-        for body in (statement.body, statement.orelse):
-            self.names, keys = dict(names), dict(found)
-            for one in body:
-                self._follow(one, keys)
-            results.append((keys, self.names))
-        (yes, yes_names), (no, no_names) = results
-        found |= _either(statement.test, yes, no)
-        self.names = _either(statement.test, yes_names, no_names)
-
-    def _perhaps(self, statement: ast.stmt, found: Nodes) -> None:
-        """What a loop, or another statement with statements in it, sets is open afterwards."""
-        inner = [one for one in ast.walk(statement) if isinstance(one, ast.Assign | ast.AugAssign | ast.AnnAssign)]
-        for one in inner:
-            for target in one.targets if isinstance(one, ast.Assign) else [one.target]:
-                found |= self._assigned(target, OPEN, begun=True)
-        for one in ast.walk(statement):
-            if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store):
-                self.names[one.id] = OPEN
-
-    def _assigned(self, target: ast.expr, value: ast.expr, *, begun: bool) -> Nodes:
-        """What an assignment says. The first thing that is made and named is the configuration."""
-        if isinstance(target, ast.Tuple | ast.List):
-            values = value.elts if isinstance(value, ast.Tuple | ast.List) else []
-            values = values if len(values) == len(target.elts) else [OPEN] * len(target.elts)
-            pairs = zip(target.elts, values, strict=True)
-            return {key: node for one, other in pairs for key, node in self._assigned(one, other, begun=True).items()}
-        if isinstance(target, ast.Name):
-            if isinstance(value, ast.Call):
-                self.names.pop(target.id, None)
-                return {} if begun else self._call(value, "")
-            self.names[target.id] = self._filled(value)
-            return {}
-        path = ast.unparse(target).split(".")[1:]
-        return self._keys(".".join(path), value) if isinstance(target, ast.Attribute) else {}
-
-    def _call(self, call: ast.Call, before: str) -> Nodes:
-        local = self._functions.pop(ast.unparse(call.func), None)
-        if local is not None:
-            found = self.inside(local, call)
-            return found if not before else {f"{before}{_plain(key)}": node for key, node in found.items()}
-        inside = before or GIVEN
-        found: Nodes = {f"{before}{CALLED}": call.func}
-        for place, argument in enumerate(call.args):
-            found |= self._keys(f"{inside}{place}", argument)
-        for place, keyword in enumerate(call.keywords):
-            found |= self._keys(f"{inside}{keyword.arg or f'**{place}'}", keyword.value)
-        return found
-
-    def _keys(self, key: str, value: ast.expr) -> Nodes:
-        if isinstance(value, ast.Call):
-            return self._call(value, f"{key}.")
-        return {key: self._filled(value)}
-
-    def _filled(self, node: ast.expr) -> ast.expr:
-        """An expression with what its names were given."""
-        names = self.names
-
-        class Fill(ast.NodeTransformer):
-            def visit_Name(self, node: ast.Name) -> ast.expr:
-                return names.get(node.id, node) if isinstance(node.ctx, ast.Load) else node
-
-        return Fill().visit(ast.parse(ast.unparse(node), mode="eval").body)
+def _flat(made: Made | None, written: bool) -> Document:
+    return dict(_fields(made, "", given=True, written=written)) if made is not None else {}
 
 
-def _open(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and node.value is ...
-
-
-def _either(test: ast.expr, yes: Nodes, no: Nodes) -> Nodes:
-    def one(key: str) -> ast.expr:
-        if key not in yes or key not in no or _open(yes[key]) or _open(no[key]):
-            return OPEN
-        if ast.unparse(yes[key]) == ast.unparse(no[key]):
-            return yes[key]
-        return ast.IfExp(test, yes[key], no[key])
-
-    return {key: one(key) for key in yes | no}
-
-
-_SIGNS: Mapping[type, Callable[[float, float], float]] = {
-    ast.Add: lambda one, other: one + other,
-    ast.Sub: lambda one, other: one - other,
-    ast.Mult: lambda one, other: one * other,
-    ast.Div: lambda one, other: one / other,
-    ast.FloorDiv: lambda one, other: one // other,
-    ast.Mod: lambda one, other: one % other,
-}
-
-
-def _value(node: ast.expr) -> Any:
-    """A literal, a sum of numbers, the name of what is called in a list, or the text of what cannot be known."""
-    if isinstance(node, ast.List | ast.Tuple):
-        return [ast.unparse(one.func) if isinstance(one, ast.Call) else _value(one) for one in node.elts]
-    if _open(node):
-        return UnknownValue("set in some cases only")
-    try:
-        return _number(node) if isinstance(node, ast.BinOp) else ast.literal_eval(node)
-    except (ValueError, TypeError, ArithmeticError):
-        return UnknownValue(ast.unparse(node))
-
-
-def _number(node: ast.expr) -> float:
-    found: Any
-    if isinstance(node, ast.BinOp) and type(node.op) in _SIGNS:
-        found = _SIGNS[type(node.op)](_number(node.left), _number(node.right))
-    elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
-        found = math.pow(_number(node.left), _number(node.right))
-        found = int(found) if found.is_integer() else found
-    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        found = -_number(node.operand)
-    else:
-        found = ast.literal_eval(node)
-    if not isinstance(found, int | float) or abs(found) > LARGEST:
-        raise ValueError(found)
-    return found
-
-
-LARGEST = 2**53
-"""Of the numbers that are computed."""
+def _fields(made: Made, before: str, *, given: bool, written: bool) -> Iterator[tuple[str, Any]]:
+    """Keys of what is made. What the outermost call was given begins so, unless it was set again later."""
+    if made.made:
+        yield f"{GIVEN if given and before else ''}{before}{CALLED}", made.made
+    if before and made.asked and not written:
+        asked = Made("", {name: one for name, one in made.asked.items() if not isinstance(one, Made)})
+        yield from _fields(asked, f"{before}{GIVEN}", given=False, written=False)
+    for name, value in made.fields.items():
+        first = given and name not in made.later and bool(made.made or before)
+        key = f"{before}{name}"
+        if isinstance(value, Made):
+            yield from _fields(value, f"{key}.", given=first, written=written)
+            continue
+        yield f"{GIVEN if first else ''}{key}", code_of(value) if written else plain(value)
+        if isinstance(value, Listed) and not written:
+            for place, one in enumerate(value.items):
+                if isinstance(one, Made):
+                    yield from _fields(one, f"{key}.{place}.", given=first, written=False)
 
 
 # --- writing ------------------------------------------------------------------------------------
@@ -291,7 +152,7 @@ def calls(frame: str, classes: Mapping[str, str]) -> Callable[[Document, Sequenc
     """
 
     def write(document: Document, head: Sequence[str]) -> str:
-        plain = {_plain(key): value for key, value in document.items() if key != CALLED}
+        plain = {key.removeprefix(GIVEN): value for key, value in document.items() if key != CALLED}
         own = dict.fromkeys(key.partition(".")[0] for key in plain if key != IMPORTS)
         lines = [f"        {key}={_python(plain[key])}," for key in own if key in plain]
         for table in own:

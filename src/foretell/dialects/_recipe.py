@@ -215,7 +215,8 @@ def put_together(recipe: Recipe) -> Plan:
         Bucket(size=recipe.bucket),
         Execution(mode=recipe.execution),
     )
-    return Plan(tuple(axes[word] for word in recipe.order if axes[word].world > 1), policies)
+    wide = {word for word, axis in axes.items() if axis.world > 1 or (word == "dp" and recipe.experts > 1)}
+    return Plan(tuple(axes[word] for word in recipe.order if word in wide), policies)
 
 
 def _data(recipe: Recipe) -> Data:

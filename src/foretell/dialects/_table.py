@@ -17,7 +17,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from foretell.dialects._model import Shape, model_of, shape_of
+from foretell.dialects._model import Shape, layers_of, model_of, shape_of
 from foretell.dialects._recipe import Recipe
 from foretell.errors import BadInput
 from foretell.model.optimizer import OPTIMIZERS, optimizer
@@ -199,10 +199,13 @@ def _completed(figures: Figures, beside: Launch, where: str) -> Recipe:
     if shape is None and known.get("model"):
         shape = shape_of(known["model"])
     known["data"] = _data(known, beside.ranks, where)
+    _experts(known, where)
     if known.get("replicas", 1) > 1 and known.get("storage", "replicated") != "replicated":
         known.setdefault("shard", known["data"] // known["replicas"])
     if "layers_per_stage" in known:
         known["chunks"] = _chunks(known, shape, where)
+    if "ends" in known and known.get("pipeline", 1) > 1:
+        known["split"] = _split(known, shape, where)
     known |= _batch(known, beside.batch, where)
     if shape is not None:
         known |= {"shape": shape, "model": known.get("model") or model_of(shape)}
@@ -242,6 +245,36 @@ def _chunks(known: Figures, shape: Shape | None, where: str) -> int:
     return stages // known.get("pipeline", 1)
 
 
+class PipelineEnds(msgspec.Struct, frozen=True):
+    """Layers of the first and the last rank of a pipeline (0: as the others), or that the embedding and the head count
+    as a layer each."""
+
+    first: int = 0
+    last: int = 0
+    embedding: bool = False
+    head: bool = False
+
+
+def _split(known: Figures, shape: Shape | None, where: str) -> tuple[int, ...]:
+    """Layers of each stage as Megatron-Core shares them out: core/transformer/transformer_block.py of d98e8a6."""
+    ends: PipelineEnds = known["ends"]
+    layers = shape.layers if shape else layers_of(known.get("model", "")) or known.get("layers", 0)
+    if not layers:
+        raise BadInput("stages of unlike size, of a model whose layers nobody knows", where=where, fix="another file")
+    ranks, chunks = known["pipeline"], known.get("chunks") or 1
+    given = {place: count for place, count in ((0, ends.first), (ranks - 1, ends.last)) if count}
+    left = layers + ends.embedding + ends.head - sum(given.values())
+    each = [given.get(rank, left // max(1, ranks - len(given))) for rank in range(ranks)]
+    uneven = sum(each) != layers + ends.embedding + ends.head or any(count % chunks for count in each)
+    split = [count // chunks for _ in range(chunks) for count in each]
+    split[0] -= ends.embedding
+    split[-1] -= ends.head
+    if uneven or min(split) < 1:
+        what = f"{layers} layers do not divide into {ranks} x {chunks} stages with ends of {ends.first} and {ends.last}"
+        raise BadInput(what, where=where, fix="another number of stages")
+    return tuple(split)
+
+
 def _data(known: Figures, ranks: int, where: str) -> int:
     """Ranks of the data axis: said, or what the other axes leave of all ranks."""
     said = known.get("data", 0)
@@ -256,6 +289,18 @@ def _data(known: Figures, ranks: int, where: str) -> int:
         what = f"{total} ranks are not a multiple of the {others * group} that the file's degrees need"
         raise BadInput(what, where=where, fix=f"--on with a multiple of {others * group}")
     return total // others
+
+
+def _experts(known: Figures, where: str) -> None:
+    """Experts lie on ranks of the data, context and tensor axes: there must be enough of them."""
+    each = known.get("experts", 1) * (known.get("expert_tensor") or known.get("tensor", 1))
+    if known.get("experts", 1) == 1:
+        return
+    room = known["data"] * known.get("context", 1) * known.get("tensor", 1)
+    if room % each:
+        what = f"{known['experts']} ranks of experts do not divide among {room} ranks of a stage"
+        need = each * known.get("pipeline", 1)
+        raise BadInput(what, where=where, fix=f"--on with a multiple of {need}")
 
 
 def _batch(known: Figures, batch: int, where: str) -> Figures:

@@ -23,6 +23,17 @@ FLAVORS: Final = {
 }
 """Names of the zoo, and what `torchtitan/models/llama3/__init__.py` calls the same sizes."""
 
+REGISTRIES: Final = {
+    "llama3": FLAVORS,
+    "qwen3": {
+        **{f"qwen3-{size.lower()}": size for size in ("0.6B", "1.7B", "4B", "8B", "14B", "32B")},
+        "qwen3-30b-a3b": "30B-A3B",
+        "qwen3-235b-a22b": "235B-A22B",
+    },
+    "deepseek_v3": {"deepseek-v2-lite": "16B", "deepseek-v2": "236B", "deepseek-v3": "671B"},
+}
+"""The same for other folders of `torchtitan/models`."""
+
 SCHEDULES: Final = {
     "gpipe": "GPipe",
     "1f1b": "1F1B",
@@ -76,12 +87,37 @@ def _batches(recipe: Recipe) -> Document:
 
 
 def _batch(document: Document) -> Figures:
+    if any(document.get(key) is not None for key in _TOKENS):
+        return _batch_of_tokens(document)
     local = int(document.get("training.local_batch_size", 8))
     batch = int(document.get("training.global_batch_size", -1))
     piped = int(document.get(f"{_DEGREES}.pipeline_parallel_degree", 1)) > 1
     micro = int(document.get(f"{_DEGREES}.pipeline_parallel_microbatch_size", 1)) if piped else local
     figures: Figures = {"micro_batch": micro}
     return figures | ({"batch": batch} if batch > 0 else {"microbatches": local // micro})
+
+
+_TOKENS: Final = (
+    "training.num_tokens_per_microbatch_per_dp_rank",
+    "training.max_context_length",
+    "training.num_tokens_per_train_step",
+    f"{_DEGREES}.num_pp_microbatches",
+)
+"""Batches in tokens, as torchtitan has them after 0.3 (config/configs.py of 2026-08, b5bcd76)."""
+
+
+def _batch_of_tokens(document: Document) -> Figures:
+    """Samples are tokens over the context; without a word of it 8 x 2,048, torchtitan's own."""
+    each, context, step, count = (document.get(key) for key in _TOKENS)
+    sequence = int(context or 2048)
+    tokens, whole = int(each or 16384), int(step or -1)
+    if tokens % sequence or (whole > 0 and whole % sequence):
+        raise BadInput(f"{tokens} tokens of a micro-batch are no whole samples of {sequence}", fix="a multiple")
+    figures: Figures = {"micro_batch": tokens // sequence, "sequence": sequence}
+    if whole > 0:
+        return figures | {"batch": whole // sequence}
+    piped = int(document.get(f"{_DEGREES}.pipeline_parallel_degree", 1)) > 1
+    return figures | {"microbatches": int(count or 1) if piped else 1}
 
 
 def _stages(recipe: Recipe) -> Document:
@@ -154,16 +190,17 @@ COMMON: Final[tuple[Correspondence, ...]] = (
     Same(f"{_DEGREES}.context_parallel_degree", "context", 1),
     Same(f"{_DEGREES}.pipeline_parallel_degree", "pipeline", 1),
     Same(f"{_DEGREES}.expert_parallel_degree", "experts", 1, told=False),
+    Same("training.seq_len", "sequence", 2048),
     Formula(
         (
             "training.local_batch_size",
             "training.global_batch_size",
             f"{_DEGREES}.pipeline_parallel_microbatch_size",
+            *_TOKENS,
         ),
         _batches,
         _batch,
     ),
-    Same("training.seq_len", "sequence", 2048),
     KeyChoice(
         "offload",
         {("optimizer", "weights"): {"training.enable_cpu_offload": True}},

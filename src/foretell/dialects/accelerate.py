@@ -14,6 +14,11 @@ from foretell.dialects._recipe import Recipe
 from foretell.dialects._table import Document, Figures, Formula, KeyChoice
 from foretell.errors import BadInput
 
+_PLUGIN = "deepspeed_config."
+
+NAMED = f"{_PLUGIN}deepspeed_config_file"
+"""Where a file names DeepSpeed's own."""
+
 _FSDP, _MESH = "fsdp_config.fsdp_", "parallelism_config.parallelism_config_"
 
 
@@ -44,8 +49,10 @@ def _kind(recipe: Recipe) -> Document:
 
 def _figures(document: Document) -> Figures:
     kind = str(document.get("distributed_type", "NO")).upper()
-    if kind not in ("FSDP", "MULTI_GPU", "NO"):
-        raise BadInput(f"distributed_type is {kind}", fix="FSDP or MULTI_GPU; for DEEPSPEED its own JSON file")
+    if kind == "DEEPSPEED":
+        return _deepspeed(document)
+    if kind not in ("FSDP", "NO", *_REPLICATED):
+        raise BadInput(f"distributed_type is {kind}", fix="FSDP, MULTI_GPU or DEEPSPEED")
     ranks = document.get("num_processes")
     figures: Figures = {"ranks": ranks, "recompute": "none", "offload": (), "storage": "replicated"}
     if kind != "FSDP":
@@ -65,12 +72,53 @@ def _figures(document: Document) -> Figures:
     return figures
 
 
+_REPLICATED = ("MULTI_GPU", "MULTI_XPU", "MULTI_NPU", "MULTI_HPU", "MULTI_MLU", "MULTI_SDAA", "MULTI_MUSA")
+"""DistributedDataParallel, on devices of several makers: accelerate/utils/dataclasses.py, DistributedType."""
+
+
+def _deepspeed(document: Document) -> Figures:
+    """DeepSpeed's plugin, from words of this file; a JSON file that it names is opened in its place."""
+    other = document.get(NAMED)
+    if other:
+        raise BadInput(f"{other}, which it names, is not beside it", fix=f"--from-config {other}")
+    stage = document.get(f"{_PLUGIN}zero_stage", 2)  # DeepSpeedPlugin.zero_stage
+    moved = {
+        "optimizer": document.get(f"{_PLUGIN}offload_optimizer_device"),
+        "weights": document.get(f"{_PLUGIN}offload_param_device"),
+    }
+    return {
+        "ranks": document.get("num_processes"),
+        "storage": f"zero{stage}" if stage else "replicated",
+        "microbatches": document.get(f"{_PLUGIN}gradient_accumulation_steps", 1),
+        "recompute": "none",
+        "offload": tuple(word for word, place in moved.items() if place not in (None, "none")),
+    }
+
+
 _KEYS = (
+    *(f"{_PLUGIN}{word}" for word in ("deepspeed_config_file", "zero_stage", "gradient_accumulation_steps")),
+    *(f"{_PLUGIN}{word}" for word in ("offload_optimizer_device", "offload_param_device")),
     *("distributed_type", "num_processes", "num_machines", f"{_FSDP}version", f"{_FSDP}reshard_after_forward"),
     *(f"{_FSDP}auto_wrap_policy", f"{_FSDP}state_dict_type", f"{_FSDP}offload_params", f"{_FSDP}sharding_strategy"),
     *(f"{_FSDP}activation_checkpointing", f"{_MESH}dp_replicate_size", f"{_MESH}dp_shard_size"),
     *(f"{_MESH}tp_size", f"{_MESH}cp_size"),
 )
+
+
+_FREE = """
+    compute_environment debug downcast_bf16=no enable_cpu_affinity machine_rank main_* rdzv_* same_network tpu_* gpu_ids
+    num_machines fsdp_config.fsdp_backward_prefetch* fsdp_config.fsdp_cpu_ram_efficient_loading
+    fsdp_config.fsdp_forward_prefetch fsdp_config.fsdp_sync_module_states fsdp_config.fsdp_use_orig_params
+    fsdp_config.fsdp_transformer_layer_cls_to_wrap fsdp_config.fsdp_min_num_params dynamo_config.dynamo_mode=default
+    dynamo_config.dynamo_use_* deepspeed_config.zero3_* deepspeed_config.gradient_clipping
+    deepspeed_config.deepspeed_multinode_launcher deepspeed_config.deepspeed_hostfile mpirun_config.* ipex_config.ipex
+    commands command_file tpu_env
+"""
+
+_REFUSED = {
+    "use_cpu": "a run on processors, whose ranks these words do not tell | foretell predict MODEL --on a cluster",
+    f"{_MESH}sp_size=[2-9]*": "sequence parallelism of its own, which these words do not tell | a file with cp_size",
+}
 
 
 def _fixed(recipe: Recipe) -> Document:
@@ -91,7 +139,7 @@ def _mixed(recipe: Recipe) -> Document:
 def _precision(document: Document) -> Figures:
     said = document.get("mixed_precision")
     word = "no" if said in (None, False) else str(said)  # YAML reads a bare no as false
-    sharded = document.get("distributed_type") == "FSDP"
+    sharded = document.get("distributed_type") in ("FSDP", "DEEPSPEED")
     words = {"no": "fp32", "bf16": "bf16" if sharded else "amp_bf16", "fp16": "fp16" if sharded else "amp_fp16"}
     if word not in {**words, "fp8": ""}:
         raise BadInput(f"mixed_precision is {word!r}", fix="no, bf16, fp16, fp8")
@@ -130,6 +178,8 @@ DIALECT = Dialect(
         "optimizer": "the optimizer that accelerator.prepare gets",
         "sequence_parallel": "the tensor-parallel plan of the model (tp_plan)",
     },
+    free=tuple(_FREE.split()),
+    refused=_REFUSED,
     fixed=_fixed,
     own="accelerate launch",
     command=lambda document, file: [

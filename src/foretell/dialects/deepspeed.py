@@ -6,6 +6,7 @@ runtime/tensor_parallel/config.py. Ranks lie as (pipe, data, model): deepspeed/r
 
 from __future__ import annotations
 
+import dataclasses
 import shlex
 
 from foretell.dialects._dialect import Dialect
@@ -14,6 +15,9 @@ from foretell.dialects._recipe import Recipe
 from foretell.dialects._table import Document, Figures, Formula, KeyChoice, Same, optimizer_words
 
 _ZERO = "zero_optimization"
+
+STARTED = "num_processes"
+"""Ranks, where a file of Accelerate names this one."""
 
 GRADIENT = {True: 4, False: 2}
 """Bytes of a gradient as it travels, in fp32 or not: buckets are counted in elements."""
@@ -61,6 +65,39 @@ def _interval(recipe: Recipe) -> Document:
 def _recomputed(document: Document) -> Figures:
     every = int(document.get("pipeline.activation_checkpoint_interval", 0))
     return {"recompute": {0: "none", 1: "block"}.get(every, f"every{every}")}
+
+
+_FREE = """
+    num_processes steps_per_print wall_clock_breakdown dump_state gradient_clipping prescale_gradients
+    gradient_predivide_factor memory_breakdown seed disable_allgather zero_allow_untested_optimizer
+    zero_force_ds_cpu_optimizer optimizer.params.* optimizer.legacy_fusion scheduler.* tensorboard.* wandb.*
+    csv_monitor.* flops_profiler.* comms_logger.* checkpoint.* elasticity.* dataloader_drop_last
+    bf16.check_grad_overflow bf16.immediate_grad_update
+    fp16.loss_scale* fp16.initial_scale_power fp16.hysteresis fp16.min_loss_scale fp16.consecutive_hysteresis
+    fp16.auto_cast fp16.master_weights_and_grads=False fp16.fp16_master_weights_and_grads=False
+    zero_optimization.allgather_partitions zero_optimization.allgather_bucket_size zero_optimization.reduce_scatter
+    zero_optimization.contiguous_gradients zero_optimization.stage3_* zero_optimization.sub_group_size
+    zero_optimization.round_robin_gradients zero_optimization.load_from_fp32_weights zero_optimization.elastic_*
+    zero_optimization.ignore_unused_parameters zero_optimization.*.pin_memory zero_optimization.*.buffer_*
+    zero_optimization.*.fast_init zero_optimization.prefetch_bucket_size zero_optimization.param_persistence_threshold
+    zero_optimization.gather_16bit_weights_on_model_save zero_optimization.memory_efficient_linear
+    zero_optimization.max_live_parameters zero_optimization.max_reuse_distance
+"""
+"""Keys that change no cost, or too little to tell; all others that no table has are told."""
+
+_COMPRESSED = (
+    "%s sends compressed gradients after its warm-up, which no plan of a file tells here: priced as in its "
+    "warm-up, so communication is overestimated afterwards"
+)
+
+_OPTIMIZERS = dataclasses.replace(
+    optimizer_words("deepspeed", "optimizer.type"),
+    near=tuple(
+        (word, {"optimizer.type": name}, _COMPRESSED % name)
+        for name, word in {"OneBitAdam": "adam", "ZeroOneAdam": "adam", "OneBitLamb": "lamb"}.items()
+    ),
+)
+"""deepspeed/runtime/fp16/onebit: before freeze_step each is the plain optimizer."""
 
 
 def _fixed(recipe: Recipe) -> Document:
@@ -126,7 +163,8 @@ DIALECT = Dialect(
         KeyChoice("exchange", {"alltoall": {}}, default="alltoall"),
         Same("pipeline.stages", "pipeline", 1, told=False),
         Formula(("pipeline.activation_checkpoint_interval",), _interval, _recomputed),
-        optimizer_words("deepspeed", "optimizer.type"),
+        _OPTIMIZERS,
+        Formula((), lambda recipe: {}, lambda document: {"ranks": document.get(STARTED)}),
     ),
     elsewhere={
         "model": "the model that deepspeed.initialize(model=...) gets",
@@ -139,6 +177,7 @@ DIALECT = Dialect(
         "context": "the sequence groups of deepspeed.sequence (Ulysses) in the training script",
         "recompute": "PipelineModule(activation_checkpoint_interval=...), or the model's own checkpointing without one",
     },
+    free=tuple(_FREE.split()),
     fixed=_fixed,
     command=lambda document, file: ["train.py", f"--deepspeed --deepspeed_config {shlex.quote(file)}"],
 )

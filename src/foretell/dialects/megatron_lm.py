@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from foretell.dialects._dialect import Dialect
 from foretell.dialects._megatron import common
-from foretell.dialects._megatron_free import FREE, REFUSED
+from foretell.dialects._megatron_free import FREE, REFUSED, UNLIKE
 from foretell.dialects._megatron_model import LLAMA, OTHERS, SIZES, described, written
 from foretell.dialects._python import CALLED
 from foretell.dialects._recipe import Recipe
@@ -20,6 +20,8 @@ from foretell.dialects.launchers import started
 _OWN = {
     "virtual_pipeline_model_parallel_size": "num-virtual-stages-per-pipeline-rank",
     "bucket_size": "ddp-bucket-size",
+    "num_layers_in_first_pipeline_stage": "decoder-first-pipeline-num-layers",
+    "num_layers_in_last_pipeline_stage": "decoder-last-pipeline-num-layers",
 }
 
 
@@ -85,6 +87,7 @@ DIALECT = Dialect(
     open=_KEYS,
     free=FREE,
     refused=REFUSED,
+    unlike=UNLIKE,
     fixed=_fixed,
     variables=_variables,
     command=lambda document, file: ["pretrain_gpt.py", *arguments(document)],

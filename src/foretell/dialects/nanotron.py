@@ -57,6 +57,22 @@ def _bucket_bytes(document: Document) -> Figures:
     return {"bucket": 0 if size == USUAL_BUCKET else size * MEBI}
 
 
+_FREE = """
+    checkpoints.* data_stages* general.* logging.* lighteval* tokenizer.* profiler* s3_upload* metrics_logging*
+    tokens.train_steps tokens.limit_* tokens.val_check_interval optimizer.clip_grad optimizer.learning_rate_scheduler.*
+    optimizer.optimizer_factory.adam_* optimizer.optimizer_factory.torch_adam_is_fused
+    optimizer.optimizer_factory.name=adam[wW]
+    optimizer.weight_decay* optimizer.adam_* optimizer.torch_adam_is_fused data.*
+    model.init_method* model.make_vocab_size_divisible_by
+    model.model_config.*_token_id model.model_config.hidden_act=silu model.model_config.initializer_range
+    model.model_config.is_llama_config model.model_config.is_qwen2_config model.model_config.pretraining_tp
+    model.model_config.rms_norm_eps model.model_config.rope_interleaved model.model_config.rope_scaling
+    model.model_config.use_cache model.model_config._* model.model_config.z_loss_*
+    parallelism.tp_linear_async_communication parallelism.tp_recompute_allgather
+"""
+"""Keys that change no cost; all others that no table has are told."""
+
+
 def _fixed(recipe: Recipe) -> Document:
     """What a file needs besides: a short trial run, to be changed to one's own data and learning rate."""
     return {
@@ -142,6 +158,7 @@ DIALECT = Dialect(
         Same("tokens.sequence_length", "sequence"),
         Formula((*_SIZES, f"{_MODEL}.max_position_embeddings"), _sizes, _shape),
     ),
+    free=tuple(_FREE.split()),
     fixed=_fixed,
     command=lambda document, file: ["run_train.py", f"--config-file {shlex.quote(file)}"],
 )

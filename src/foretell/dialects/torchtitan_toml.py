@@ -24,6 +24,14 @@ def _fixed(recipe: Recipe) -> Document:
     }
 
 
+_FREE = """
+    job.* model.hf_assets_path model.tokenizer_path model.print_after_conversion profiling.* metrics.* optimizer.lr
+    optimizer.eps optimizer.beta* optimizer.weight_decay optimizer.implementation optimizer.early_step_in_backward=False
+    lr_scheduler.* training.steps training.dataset* training.max_norm training.gc_* training.mixed_precision_reduce
+    training.seed training.deterministic checkpoint.* validation.* comm.* experimental.custom_* compile.components
+    activation_checkpoint.selective_ac_option quantize.linear.float8.* quantize.linear.mx.* debug.*
+"""
+
 _TYPE, _REDUCED, _CONVERTERS = "training.dtype", "training.mixed_precision_param", "model.converters"
 
 DIALECT = Dialect(
@@ -82,6 +90,7 @@ DIALECT = Dialect(
         KeyChoice("expert_tensor", {1: {"parallelism.expert_tensor_parallel_degree": 1}}, default=1, when="experts"),
         optimizer_words("torchtitan-toml", "optimizer.name", "adamw"),
     ),
+    free=tuple(_FREE.split()),
     fixed=_fixed,
     command=lambda document, file: ["-m torchtitan.train", f"--job.config_file {shlex.quote(file)}"],
 )

@@ -1,0 +1,5 @@
+"""Python that makes a configuration, followed from its syntax tree and never run.
+
+`values` is what expressions are worth, `modules` which functions and constants a file has or imports from files that
+lie beside it, `frame` works expressions out, `follower` follows statements.
+"""
