@@ -26,6 +26,7 @@ REASONS_SHOWN = 8
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="At most N runs of each study, evenly chosen.")
 @click.option("--subsets", is_flag=True, help="The parts of each study too.")
 @click.option("--rows", "each", is_flag=True, help="Every run as CSV: measured and predicted.")
+@click.option("--table", "beside", is_flag=True, help="Every run, published and predicted, and why some are off.")
 @click.option("--regret", "picked", is_flag=True, help="What our pick among the measured plans would have cost.")
 @click.option("--coverage", is_flag=True, help="Whether nine in ten lie inside, each source left out in turn.")
 @click.option("--constants", is_flag=True, help="Every constant chosen with measured runs in view, and its source.")
@@ -38,6 +39,7 @@ def command(
     limit: int | None,
     subsets: bool,
     each: bool,
+    beside: bool,
     picked: bool,
     coverage: bool,
     constants: bool,
@@ -84,6 +86,11 @@ def command(
         return
     if each:
         click.echo(_rows(done))
+        return
+    if beside:
+        from foretell.cli import side_by_side_pages
+
+        click.echo(side_by_side_pages.answer((one for _, compared in done for one in compared), as_json))
         return
     if picked:
         from foretell.cli import regret_pages
