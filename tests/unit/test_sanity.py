@@ -1,4 +1,4 @@
-"""The sanity table: well-known runs beside their predictions, each one that is off explained, and nothing learnt from it."""
+"""The sanity table: well-known runs beside their predictions; each that is off is explained, nothing is learnt."""
 
 from __future__ import annotations
 

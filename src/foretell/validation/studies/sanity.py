@@ -1,8 +1,8 @@
 """Well-known runs, each with its plan written out: the sanity table of docs/sanity.md.
 
 Here, unlike in the other studies, somebody had to choose what the source leaves open (virtual stages, recompute). The
-choice is the plan in the file, the note says what is open. So these runs belong to no scoreboard, and no constant or band is
-learnt from them.
+choice is the plan in the file, the note says what is open. So these runs belong to no scoreboard, and no constant or
+band is learnt from them.
 """
 
 from __future__ import annotations
