@@ -9,15 +9,15 @@ from foretell.errors import BadInput
 EXAMPLE = "foretell describe h100, or: foretell describe device h100"
 
 
-@click.command("describe", short_help="One page about anything that has a name.")
+@click.command("describe", short_help="A page about any name, with sources.")
 @click.argument("words", nargs=-1, metavar="[KIND] NAME")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object, figures with their sources.")
 def command(words: tuple[str, ...], as_json: bool) -> None:
     """One page about NAME: what it is, its figures, and where they come from.
 
     NAME is a device, link, cluster, strategy, policy, schedule, trainer or model.
-    It may also be a text that means one: dp8:zero3, +bf16, 64xh100,
-    llama3-8b:layers=16. KIND is needed where two sets have the same name.
+    It may also be part of a plan, a cluster or a model: dp8:zero3, +bf16, 64xh100,
+    llama3-8b:layers=16. KIND is needed if a name is taken twice.
     """
     from foretell.cli.members import page
 

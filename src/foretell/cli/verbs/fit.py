@@ -30,7 +30,7 @@ LIMITS = {"memory": "more do not fit", "batch": "the batch has no more", "model"
 @asks(
     MODEL,
     ON,
-    click.option("--plan", metavar="TEXT", help="This plan only, instead of a ladder of common ones."),
+    click.option("--plan", metavar="TEXT", help="Only this plan, instead of a list of common ones."),
     BATCH,
     SEQ,
     TRAINER,
@@ -40,12 +40,11 @@ LIMITS = {"memory": "more do not fit", "batch": "the batch has no more", "model"
 @trained()
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def command(request: Request, run: TrainingRun, as_json: bool) -> None:
-    """Whether MODEL fits a cluster, with which plan, and with how many samples at a time.
+    """Whether MODEL fits a cluster, with which plan, and at which micro-batch size.
 
-    Without --plan common plans are tried, in bf16 where the device has it. Without
-    --batch a step has as many samples as fit at a time (with a pipeline: four times
-    as many micro-batches as stages). With it they are taken in micro-batches. The
-    exit code is 1 if it does not fit.
+    Without --plan common plans are tried, in bf16 if the device has it. Without --batch
+    a step has one micro-batch, as large as fits (with a pipeline: four for each stage).
+    With it, gradients are accumulated. The exit code is 1 if it does not fit.
     """
     from foretell.oracle.fit import fit
 

@@ -22,16 +22,15 @@ EXAMPLE = "foretell goodput --mtbf 3h --checkpoint 40s --restart 5min"
 @click.command("goodput", short_help="What failures and checkpoints leave of a run.")
 @click.argument("record", required=False, type=click.Path(exists=True, dir_okay=False))
 @click.option("--mtbf", metavar="TIME", help="Mean time between failures of the job: 3h.")
-@click.option("--checkpoint", metavar="TIME", help="That writing a checkpoint takes: 40s.")
-@click.option("--restart", metavar="TIME", help="From a failure until steps go on: 5min (0).")
-@click.option("--every", metavar="TIME", help="Of steps between two checkpoints: 30min (the best).")
+@click.option("--checkpoint", metavar="TIME", help="Time to write a checkpoint: 40s.")
+@click.option("--restart", metavar="TIME", help="Time from a failure until training resumes: 5min (0).")
+@click.option("--every", metavar="TIME", help="Time between checkpoints: 30min (the best).")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def command(record: str | None, as_json: bool, **options: str | None) -> None:
-    """The share of a run that counts, by the formulas of Young and Daly.
+    """Goodput: the share of a run spent on steps that count (Young, Daly).
 
-    With the RECORD of a run that had checkpoints (`foretell run --checkpoint
-    FOLDER --fail-every 30s`): what was measured beside it, with the times of
-    a checkpoint and of a restart that the run took.
+    With the RECORD of a run that wrote checkpoints (`foretell run --checkpoint FOLDER
+    --fail-every 30s`), what was measured is printed beside it.
     """
     import msgspec
 

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 REASONS_SHOWN = 8
 
 
-@click.command("validate", short_help="How far predictions are from measured runs.")
+@click.command("validate", short_help="Predictions against published runs.")
 @click.argument("files", nargs=-1, metavar="[FILE]...", type=click.Path(path_type=Path))
-@click.option("--study", "names", metavar="NAME", multiple=True, help="Only this study that ships; several: again.")
+@click.option("--study", "names", metavar="NAME", multiple=True, help="Only this study (or sanity); repeatable.")
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="At most N runs of each study, evenly chosen.")
-@click.option("--subsets", is_flag=True, help="The parts of each study too.")
+@click.option("--subsets", is_flag=True, help="Also print the parts of each study.")
 @click.option("--rows", "view", flag_value="rows", help="Every run as CSV: measured and predicted.")
-@click.option("--table", "view", flag_value="table", help="Every run, published and predicted, and why some are off.")
-@click.option("--regret", "view", flag_value="regret", help="What our pick among the measured plans would have cost.")
+@click.option("--table", "view", flag_value="table", help="Each run, published and predicted, and why some are off.")
+@click.option("--regret", "view", flag_value="regret", help="What following the predictions would have cost.")
 @click.option("--coverage", "view", flag_value="coverage", help="Share of runs inside, each source left out in turn.")
 @click.option("--constants", "view", flag_value="constants", help="Every constant that measured runs were used for.")
 @click.option("--html", metavar="FILE", help="Write a report to look at: one file, with charts.")
@@ -43,7 +43,7 @@ def command(
     learn: Path | None,
     as_json: bool,
 ) -> None:
-    """How far predictions are from measured runs.
+    """Compare predictions with published, measured runs.
 
     FILE is a CSV with the columns of one of the studies that ship, or JSON lines
     of device steps; without FILE all studies that ship. Every run is scored,
