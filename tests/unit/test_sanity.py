@@ -36,6 +36,12 @@ def test_every_run_that_is_off_is_explained(runs: list[SideBySide]) -> None:
     assert "not explained" not in page(runs)
 
 
+def test_the_page_has_a_paragraph_for_each_that_is_off(runs: list[SideBySide]) -> None:
+    printed = page(runs)
+    for one in runs:
+        assert (f"\n{one.case}: " in printed) == one.off, one.case
+
+
 def test_every_figure_says_how_it_is_known() -> None:
     with published.SANITY.open(newline="") as file:
         for line in csv.DictReader(file):
