@@ -16,7 +16,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from docs import api_page, json_page
+from docs import api_page, json_page, sanity_table
 from docs.pages import PAGES, ROOT
 
 MARKED = re.compile(r"(<!-- made: (\w+) -->\n)(.*?)(<!-- until here -->)", re.DOTALL)
@@ -27,7 +27,12 @@ def scoreboard() -> str:
     return f"```text\n{(ROOT / 'studies' / 'published' / 'scoreboard.txt').read_text().rstrip()}\n```"
 
 
-MAKERS: dict[str, Callable[[], str]] = {"json": json_page.text, "api": api_page.text, "scoreboard": scoreboard}
+MAKERS: dict[str, Callable[[], str]] = {
+    "json": json_page.text,
+    "api": api_page.text,
+    "scoreboard": scoreboard,
+    "sanity": sanity_table.text,
+}
 
 
 def made(text: str) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from foretell.cli.verbs import VERBS
+from foretell.cli.verbs import LEARNING, VERBS
 from foretell.errors import ForetellError, near
 from foretell.version import __version__
 
@@ -39,10 +39,12 @@ class Verbs(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Verbs"):
-            formatter.write_dl(list(VERBS.items()))
+            formatter.write_dl([(name, text) for name, text in VERBS.items() if name not in LEARNING])
+        with formatter.section("Learning, taxonomy and frameworks"):
+            formatter.write_dl([(name, VERBS[name]) for name in LEARNING])
 
 
 @click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80})
 @click.version_option(__version__, prog_name="foretell")
 def cli() -> None:
-    """Tells how a training run will go before you rent the GPUs, and then proves it."""
+    """Predicts how a training run will go before you rent the GPUs, and then proves it."""

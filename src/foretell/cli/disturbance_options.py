@@ -11,8 +11,8 @@ import click
 from foretell.hardware.disturbance import Disturbance, read
 
 _OPTIONS = (
-    click.option("--slow-rank", "slow_ranks", multiple=True, metavar="RANK:FACTOR", help="It computes slowly: 1:2x."),
-    click.option("--slow-link", "slow_links", multiple=True, metavar="A-B:FACTOR", help="Between two ranks: 0-1:4x."),
+    click.option("--slow-rank", "slow_ranks", multiple=True, metavar="RANK:FACTOR", help="A rank that is slow: 1:2x."),
+    click.option("--slow-link", "slow_links", multiple=True, metavar="A-B:FACTOR", help="A link that is slow: 0-1:4x."),
     click.option("--traffic", multiple=True, metavar="A-B:RATE", help="Another job sends from A to B: 0-1:500Mbit."),
 )
 

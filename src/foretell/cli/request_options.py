@@ -57,28 +57,22 @@ def words_of(context: click.Context, option: click.Parameter, texts: tuple[str, 
 
 
 MODEL = click.argument("model", required=False)
-FROM_CONFIG = click.option(
-    "--from-config", metavar="FILE", help="What you run today: a trainer's configuration or script."
-)
+FROM_CONFIG = click.option("--from-config", metavar="FILE", help="Your trainer's configuration or launch script.")
 PLAN = click.option("--plan", metavar="TEXT", help="Axes and policies: 'dp8:zero3 tp8:sp +bf16'.")
 ON = click.option("--on", metavar="CLUSTER", help="The cluster: 64xh100, dgx-a100, my.toml.")
-BATCH = click.option(
-    "--batch", callback=read_batch, metavar="N", help="Samples of a step, of all ranks together; or tokens: 4M."
-)
+BATCH = click.option("--batch", callback=read_batch, metavar="N", help="Global batch, in samples; or in tokens: 4M.")
 BATCH_PER_RANK = click.option(
-    "--batch-per-rank", type=int, metavar="N", help="Samples of a step for each rank that splits them."
+    "--batch-per-rank", type=int, metavar="N", help="Batch of each data-parallel rank, instead."
 )
-SEQ = click.option("--seq", type=int, metavar="N", help="Tokens in a sequence.")
+SEQ = click.option("--seq", type=int, metavar="N", help="Sequence length.")
 TRAINER = click.option(
-    "--trainer", metavar="NAME", default="pytorch", callback=_not_blank, help="The software that runs it (pytorch)."
+    "--trainer", metavar="NAME", default="pytorch", callback=_not_blank, help="The training framework (pytorch)."
 )
-OPTIMIZER = click.option("--optimizer", metavar="NAME", callback=_not_blank, help="The update rule (the trainer's).")
+OPTIMIZER = click.option("--optimizer", metavar="NAME", callback=_not_blank, help="The optimizer (the trainer's).")
 CALIBRATION = click.option(
-    "--calibration", metavar="FILE", default="", help="What `foretell calibrate` wrote; or none (the one kept here)."
+    "--calibration", metavar="FILE", default="", help="From `foretell calibrate`; or none (the kept one)."
 )
-PRECISION = click.option(
-    "--precision", metavar="NAME", default="", help="bf16, fp8, ... (bf16 where the device has it)."
-)
+PRECISION = click.option("--precision", metavar="NAME", default="", help="bf16, fp8, ... (bf16 if the device has it).")
 
 ONE_PLAN = (MODEL, FROM_CONFIG, PLAN, ON, BATCH, BATCH_PER_RANK, SEQ, TRAINER, OPTIMIZER)
 """A model under a plan."""
@@ -97,10 +91,12 @@ def _usual_seconds() -> float:
 
 
 SEARCH = (
-    click.option("--only", multiple=True, callback=words_of, metavar="WORDS", help="Search these: dp,tp."),
-    click.option("--without", multiple=True, callback=words_of, metavar="WORDS", help="Not these: pp,offload."),
-    click.option("--also", multiple=True, callback=words_of, metavar="WORDS", help="Search these too: off by default."),
-    click.option("--fix", metavar="TEXT", default="", help="Each plan has this: 'tp8 +recompute:block'."),
+    click.option("--only", multiple=True, callback=words_of, metavar="WORDS", help="Search only these: dp,tp."),
+    click.option(
+        "--without", multiple=True, callback=words_of, metavar="WORDS", help="Search all but these: pp,offload."
+    ),
+    click.option("--also", multiple=True, callback=words_of, metavar="WORDS", help="Also search these: local,offload."),
+    click.option("--fix", metavar="TEXT", default="", help="Every plan has this: 'tp8 +recompute:block'."),
     click.option("--max-memory", metavar="SIZE", help="Usable memory per GPU: '60 GB'."),
 )
 """What plans of a search have to be like."""
@@ -115,9 +111,9 @@ EFFORT = (
 """How far a search goes."""
 
 MEASURED = (
-    click.option("--calibration", metavar="FILE", default="", help="What `foretell calibrate` wrote; or none."),
-    click.option("--profile", metavar="FILE", default="", help="What `foretell profile` wrote about this model."),
-    click.option("--anchor", multiple=True, metavar="FILE", help="A measurement that corrects the answer."),
+    click.option("--calibration", metavar="FILE", default="", help="From `foretell calibrate`; or none."),
+    click.option("--profile", metavar="FILE", default="", help="From `foretell profile` of this model."),
+    click.option("--anchor", multiple=True, metavar="FILE", help="A measurement that corrects the prediction."),
 )
 """What a person measured."""
 

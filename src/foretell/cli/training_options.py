@@ -20,17 +20,19 @@ SPANS = {"ms": 1e-3, "s": 1.0, "min": 60.0, "h": HOUR, "d": DAY}
 """Units of a time that a person waits."""
 
 _OPTIONS = (
-    click.option("--tokens", callback=read_amount, metavar="N", help="Also: days to train on this many tokens: 15T."),
-    click.option("--samples", callback=read_amount, metavar="N", help="Also: days to train on this many samples."),
-    click.option("--epochs", type=float, metavar="N", help="Go through these tokens or samples so often (1)."),
-    click.option("--price", callback=read_price, metavar="P", help="Also: cost, at this price per GPU-hour: '$2'."),
-    click.option("--input-rate", type=float, metavar="N", help="Samples/s that a node reads and decodes."),
-    click.option("--storage", metavar="RATE", help="Bandwidth of checkpoints, all ranks together: '20 GB/s'."),
-    click.option("--dataset", metavar="SIZE", help="Copied from storage to the nodes at first: '2 TB'."),
-    click.option("--interval", metavar="TIME", help="Between checkpoints: 30min (the best)."),
+    click.option("--tokens", callback=read_amount, metavar="N", help="Also print days to train on N tokens: 15T."),
+    click.option("--samples", callback=read_amount, metavar="N", help="Also print days to train on N samples."),
+    click.option("--epochs", type=float, metavar="N", help="Passes over these tokens or samples (1)."),
+    click.option(
+        "--price", callback=read_price, metavar="P", help="Also print the cost, at this price of a GPU-hour: '$2'."
+    ),
+    click.option("--input-rate", type=float, metavar="N", help="Samples/s that a node can read and decode."),
+    click.option("--storage", metavar="RATE", help="Write bandwidth of checkpoints, in all: '20 GB/s'."),
+    click.option("--dataset", metavar="SIZE", help="Data to copy to the nodes first: '2 TB'."),
+    click.option("--interval", metavar="TIME", help="Time between checkpoints: 30min (the best)."),
     click.option("--device-mtbf", metavar="TIME", help="Mean time between failures of a device: 50000h."),
-    click.option("--node-mtbf", metavar="TIME", help="The same of a node, its devices apart."),
-    click.option("--restart", metavar="TIME", help="From a failure until training goes on: 10min."),
+    click.option("--node-mtbf", metavar="TIME", help="The same of a node, without its devices."),
+    click.option("--restart", metavar="TIME", help="Time from a failure until training resumes: 10min."),
 )
 
 

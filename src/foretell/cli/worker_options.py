@@ -10,7 +10,7 @@ import click
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 OPTIONS = (
-    click.option("--trainer", metavar="NAME", default="pytorch", help="The software whose times count (pytorch)."),
+    click.option("--trainer", metavar="NAME", default="pytorch", help="The training framework (pytorch)."),
     click.option(
         "--servers", metavar="WHERE", default="beside", help="On workers' ranks (beside), or hosts of their own."
     ),

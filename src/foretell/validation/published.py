@@ -20,6 +20,9 @@ FILES: Final = (
 OWN: Final = Path(__file__).parents[3] / "studies" / "h200_steps"
 OWN_FILES: Final = ("measured.jsonl", "second.jsonl", "unseen.jsonl", "compiled.jsonl")
 
+SANITY: Final = Path(__file__).parents[3] / "studies" / "sanity" / "sanity.csv"
+"""Asked for by name only: nothing is learnt from it, and it is on no scoreboard."""
+
 
 def own_files() -> list[Path]:
     """Our own training steps, where the source tree is."""
@@ -32,6 +35,8 @@ def files(*wanted: str) -> list[Path]:
     if not found:
         raise BadInput("the published studies are not here", where=str(FOLDER), fix="a FILE, or the source tree")
     names = {path.stem: path for path in found}
+    if SANITY.is_file():
+        names["sanity"] = SANITY
     for name in wanted:
         if name not in names:
             raise unknown("study", name, names)

@@ -45,6 +45,17 @@ class MeasuredPeak(msgspec.Struct, frozen=True):
     rank: Rank
 
 
+class Publication(msgspec.Struct, frozen=True, kw_only=True):
+    """A run as its source printed it, and how that is known."""
+
+    figure: float
+    unit: str  # s, or tokens/s/GPU
+    source: str
+    known: str  # read: in the source itself; summary: in somebody's summary of it; recalled: not looked up again
+    seen: bool  # it is scored in a published study too, so constants may have been chosen with it in view
+    note: str  # why the prediction is off, or what the source leaves open
+
+
 class MeasuredRun(msgspec.Struct, frozen=True, kw_only=True):
     """One run: what was trained, how, on what, and what was measured."""
 
@@ -59,6 +70,7 @@ class MeasuredRun(msgspec.Struct, frozen=True, kw_only=True):
     memory: tuple[MeasuredPeak, ...] = ()
     outcome: Outcome = "ok"
     subsets: tuple[str, ...] = ()
+    publication: Publication | None = None
 
     @property
     def choice(self) -> tuple[str, ...]:

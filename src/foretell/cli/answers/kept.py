@@ -16,6 +16,7 @@ from foretell.validation.constants import Constant
 from foretell.validation.coverage import Coverage
 from foretell.validation.evaluate import Scores
 from foretell.validation.regret import Regrets
+from foretell.validation.side_by_side import SideBySide
 
 
 class Records(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,6 +52,12 @@ class RegretBoard(msgspec.Struct, frozen=True, kw_only=True):
     studies: tuple[StudyRegrets, ...]
 
 
+class PublishedRuns(msgspec.Struct, frozen=True, kw_only=True):
+    """Each run beside its prediction."""
+
+    runs: tuple[SideBySide, ...]
+
+
 class Checks(msgspec.Struct, frozen=True, kw_only=True):
     """Whether kept predictions still hold."""
 
@@ -79,6 +86,7 @@ FORMS = (
     AnswerForm("results", Records, "records that are kept"),
     AnswerForm("results show", Record, "one record"),
     AnswerForm("validate", Scoreboard, "errors of predictions, by study"),
+    AnswerForm("validate --table", PublishedRuns, "each run, published and predicted"),
     AnswerForm("validate --regret", RegretBoard, "what following the predictions would have cost"),
     AnswerForm("validate --coverage", Coverage, "how often runs lie in their bands"),
     AnswerForm("validate --constants", FittedConstants, "constants that were chosen with measured runs in view"),

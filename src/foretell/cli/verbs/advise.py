@@ -25,7 +25,7 @@ SAMPLES = 20_000
 """That are learnt from at most, by all workers: who does not get there with them is no advice."""
 
 
-@click.command("advise", short_help="Which technique to use on a cluster, why, and what a mistake costs.")
+@click.command("advise", short_help="Which technique to use on a cluster, and why.")
 @click.argument("model")
 @click.option("--on", "cluster", metavar="CLUSTER", help="The cluster: 16xh100.")
 @click.option("--workers", type=int, metavar="N", help="Workers in virtual time (all ranks, at most 16).")
@@ -39,7 +39,7 @@ def command(model: str, as_json: bool, **options: Any) -> None:
     """Advise on MODEL: techniques of the taxonomy by virtual time to a loss.
 
     Each technique of its table of choices is simulated with algorithms that stand for it;
-    beside them is the fastest plan of the search, for a model that has to be cut.
+    beside them is the fastest plan of the search, for a model that has to be split.
     """
     import msgspec
 

@@ -19,11 +19,11 @@ LONGEST = 40
 
 @click.command("analyze", short_help="What a model needs, and how far it can be split.")
 @click.argument("model")
-@click.option("--batch", type=int, help="Samples in the batch (1); totals are for all of it.")
-@click.option("--seq", type=int, help="Tokens in a sequence.")
+@click.option("--batch", type=int, help="Samples in the batch (1).")
+@click.option("--seq", type=int, help="Sequence length.")
 @click.option("--by", type=click.Choice(["kind", "block", "operator"]), help="Show only this table, in full.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object, everything in it.")
-@click.option("--csv", "as_csv", is_flag=True, help="The table as CSV (by operator unless --by says else).")
+@click.option("--csv", "as_csv", is_flag=True, help="The table as CSV (by operator, or as --by says).")
 @click.option("--graph", "graph_file", type=click.Path(dir_okay=False), help="Also write the graph to this file.")
 def command(
     model: str, batch: int | None, seq: int | None, by: str | None, as_json: bool, as_csv: bool, graph_file: str | None

@@ -35,14 +35,14 @@ EXAMPLE = "foretell bench --engine ddp,fsdp2-zero3 --pair image --ranks 1,2 --ou
 @click.option("--optimizer", default="", metavar="NAME", help="sgd, momentum, adam, adamw, lars, lamb (the pair's).")
 @click.option("--rate", type=float, default=0.0, metavar="X", help="Learning rate, for one rank's batch.")
 @click.option("--scale-rate", "scaled", is_flag=True, help="The rate grows with the batch.")
-@click.option("--warmup", type=int, default=0, metavar="N", help="Steps over which the rate rises to its value.")
-@click.option("--steps", type=int, default=0, metavar="N", help="Steps that are measured (the pair's).")
-@click.option("--look", type=int, default=-1, metavar="N", help="Steps between two looks at held-out data; 0: none.")
+@click.option("--warmup", type=int, default=0, metavar="N", help="Warm-up steps of the learning rate.")
+@click.option("--steps", type=int, default=0, metavar="N", help="Steps to measure (the pair's).")
+@click.option("--look", type=int, default=-1, metavar="N", help="Steps between validations; 0: none.")
 @click.option("--device", type=click.Choice(["cpu", "cuda"]), default=None, help="Where ranks compute (the pair's).")
 @click.option("--threads", type=int, default=1, metavar="N", help="Of each rank on a CPU (1).")
 @spread
-@click.option("--out", metavar="FOLDER", default="", help="The study; asked again, it goes on from there (bench).")
-@click.option("--within", type=float, default=None, metavar="MINUTES", help="Begin no row after that (--quick: 9.5).")
+@click.option("--out", metavar="FOLDER", default="", help="Folder of the study; the same command resumes (bench).")
+@click.option("--within", type=float, default=None, metavar="MINUTES", help="Start no row after this (--quick: 9.5).")
 @click.option("--again", is_flag=True, help="Measure rows again that failed.")
 @click.option("--show", metavar="FOLDER", help="A study that is there: nothing is run.")
 @click.option("--install", metavar="ENGINE", help="Install an engine in an environment of its own.")
@@ -64,7 +64,7 @@ def command(
 
     Each row is an engine, a pair of model and task, a number of ranks and a seed:
     time, phases, memory, and how well it learnt, next to what was predicted. What
-    cannot run is a row with its reason. Started again, it goes on where it was.
+    cannot run is a row with its reason. Started again, it resumes.
     """
     files = ReportFiles(html, figures)
     runs = not (survey or listed or install is not None or show is not None)

@@ -18,14 +18,14 @@ WORDS = 3
 """Kinds with more words are variants of these, which the page leaves out."""
 
 
-@click.command("calibrate", short_help="Measure this machine, so that predictions rest on it.")
-@click.option("--device", type=click.Choice(["cuda", "cpu"]), help="What to measure (a GPU where there is one).")
+@click.command("calibrate", short_help="Measure this machine, for narrower predictions.")
+@click.option("--device", type=click.Choice(["cuda", "cpu"]), help="What to measure (a GPU, if there is one).")
 @click.option("--quick", is_flag=True, help="A few cases of each kind: seconds instead of minutes.")
 @click.option("--only", multiple=True, metavar="PROBE", help="Only these: matmul, launch, collectives ...")
 @click.option(
     "--out", type=click.Path(dir_okay=False, path_type=Path), help="The record's file (kept with the others)."
 )
-@click.option("--resume", is_flag=True, help="Go on where a calibration of this file stopped.")
+@click.option("--resume", is_flag=True, help="Continue a calibration that was stopped.")
 @click.option(
     "--minutes",
     type=click.FloatRange(min=0.0),
@@ -43,12 +43,12 @@ def command(
     minutes: float,
     as_json: bool,
 ) -> None:
-    """Measure this machine, so that predictions rest on it.
+    """Measure this machine, for narrower predictions.
 
-    Times products, convolutions, attention, what is bound by memory,
-    normalisations, the loss, optimizers, launches, copies, the allocator and,
-    with several ranks, collectives. `foretell predict --calibration FILE` uses
-    the record; one that is written without --out is found by itself.
+    Times matrix products, convolutions, attention, memory-bound kernels, normalisations,
+    the loss, optimizers, launches, copies, the allocator and, with several ranks,
+    collectives. `foretell predict --calibration FILE` uses the record; without --out it
+    is kept, and found automatically.
     """
     if out is not None:
         from foretell.report.files import check_file

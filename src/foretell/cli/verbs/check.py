@@ -13,16 +13,16 @@ WORSE = 1
 """The exit code where something became worse."""
 
 
-@click.command("check", short_help="Whether kept predictions still hold, for continuous integration.")
+@click.command("check", short_help="Whether kept predictions still hold, for CI.")
 @click.argument("files", nargs=-1, metavar="RECORD...")
-@click.option("--tolerance", type=float, default=2.0, metavar="PERCENT", help="What may be lost (2).")
+@click.option("--tolerance", type=float, default=2.0, metavar="PERCENT", help="Regression that is accepted (2).")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def command(files: tuple[str, ...], tolerance: float, as_json: bool) -> None:
-    """Ask again what each RECORD has, and compare.
+    """Predict each RECORD again, and compare.
 
-    A RECORD is what `foretell predict ... --keep FILE` wrote: put it beside your
-    code. The exit code is 1 if a step became longer or took more memory than the
-    tolerance, if a plan does not fit any more, or is refused.
+    A RECORD comes from `foretell predict ... --keep FILE`; commit it with your code.
+    The exit code is 1 if a step takes longer or needs more memory than the tolerance
+    allows, if a plan does not fit any more, or is refused.
     """
     from foretell.cli.kept import checked
 

@@ -10,11 +10,11 @@ import msgspec
 from foretell.cli.run_pages import comparison_page
 
 
-@click.command("compare", short_help="What was predicted for a run, and what was measured.")
+@click.command("compare", short_help="Predicted against measured, for a run.")
 @click.argument("record", type=click.Path(exists=True, dir_okay=False))
-@click.option("--on", "cluster", metavar="CLUSTER", help="Where it ran (as recorded).")
-@click.option("--calibration", metavar="FILE", default="", help="What `foretell calibrate` wrote; or none.")
-@click.option("--disturbed", is_flag=True, help="Predict it with what was made to go wrong in it.")
+@click.option("--on", "cluster", metavar="CLUSTER", help="Where it ran (what the record says).")
+@click.option("--calibration", metavar="FILE", default="", help="From `foretell calibrate`; or none.")
+@click.option("--disturbed", is_flag=True, help="Include the faults that were injected into the run.")
 @click.option("--html", metavar="FILE", help="Write a report to look at: one file, with charts.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def command(

@@ -16,11 +16,11 @@ WHERE = {
 }
 
 
-@click.command("completion", short_help="Lines that teach your shell to complete foretell.")
+@click.command("completion", short_help="Shell completion.")
 @click.argument("shell", required=False)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def command(shell: str | None, as_json: bool) -> None:
-    """Print what teaches SHELL (bash, zsh or fish; yours if not named) to complete.
+    """Print the completion script for SHELL (bash, zsh or fish; yours by default).
 
     \b
         foretell completion bash >> ~/.bashrc

@@ -9,7 +9,7 @@ from foretell.errors import BadInput
 EXAMPLE = "foretell describe h100, or: foretell describe device h100, or: foretell describe mfu"
 
 
-@click.command("describe", short_help="One page about anything that has a name.")
+@click.command("describe", short_help="A page about any name, with sources.")
 @click.argument("words", nargs=-1, metavar="[KIND] NAME")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object, figures with their sources.")
 def command(words: tuple[str, ...], as_json: bool) -> None:

@@ -22,8 +22,8 @@ EXAMPLE = "foretell diff llama3-8b --on 8xh100 --batch 64 'dp8:zero3 +bf16' 'dp2
 def command(request: Request, plan1: str, plan2: str, as_json: bool) -> None:
     """Where PLAN1 and PLAN2 differ for MODEL, and what each difference costs.
 
-    Time and memory side by side, and a way from the first to the second by single
-    changes, each plan of it predicted.
+    Prints time and memory side by side, and a way from the first to the second by single
+    changes, each of them predicted.
     """
     from foretell.cli.compare_pages import diff_page
     from foretell.oracle.diff import diff

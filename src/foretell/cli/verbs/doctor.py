@@ -56,9 +56,9 @@ class DoctorFinding(msgspec.Struct, frozen=True):
 @click.command("doctor", short_help="What is installed, what is missing, and how to get it.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def command(as_json: bool) -> None:
-    """What is installed and found here, what is missing, and the command to get it.
+    """What is installed, what is missing, and the command to get it.
 
-    Nothing that is missing keeps foretell from predicting and searching.
+    Predicting and searching work without any of it.
     """
     findings = [*_packages(), *_programs(), *_devices(), *_calibrations()]
     about = {"foretell": __version__, "python": platform.python_version(), "system": platform.platform(terse=True)}

@@ -24,14 +24,14 @@ EXAMPLE = "foretell export llama3-8b --on 64xh100 --plan 'dp8:zero3 tp8:sp +bf16
 @asks(*ONE_PLAN)
 @click.option("--to", "target", metavar="NAME", help="The trainer's configuration: torchtitan, megatron-lm, ...")
 @click.option("--out", metavar="FILE", help="Write the configuration there.")
-@click.option("--launch", "launcher", metavar="NAME", help="Also the command that starts it: torchrun, sbatch, ray.")
+@click.option("--launch", "launcher", metavar="NAME", help="Also print how to start it: torchrun, sbatch, ray.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def command(request: Request, target: str | None, out: str | None, launcher: str | None, as_json: bool) -> None:
     """Write the plan for MODEL as the configuration of a trainer.
 
-    A plan that the trainer cannot express is refused. What its file leaves to
-    something else is told, with where it belongs. With --launch and no --out the
-    answer is the command or script that starts it.
+    A plan that the trainer cannot express is refused. Notes list what does not go into
+    its file, and where it belongs. With --launch and no --out, only the command or
+    script that starts it is printed.
     """
     from foretell.dialects import dialect, names, recipe_of, write
     from foretell.dialects.launchers import launch

@@ -36,7 +36,7 @@ LIMITS = {
 @asks(
     MODEL,
     ON,
-    click.option("--plan", metavar="TEXT", help="This plan only, instead of a ladder of common ones."),
+    click.option("--plan", metavar="TEXT", help="Only this plan, instead of a list of common ones."),
     BATCH,
     SEQ,
     TRAINER,
@@ -46,12 +46,11 @@ LIMITS = {
 @trained()
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def command(request: Request, run: TrainingRun, as_json: bool) -> None:
-    """Whether MODEL fits a cluster, with which plan, and with which micro-batch size.
+    """Whether MODEL fits a cluster, with which plan, and at which micro-batch size.
 
-    Without --plan common plans are tried, in bf16 where the device has it. Without
-    --batch a step is one micro-batch, the largest that fits (with a pipeline: four
-    times as many micro-batches as stages); with it, gradients are accumulated. The
-    exit code is 1 if it does not fit.
+    Without --plan common plans are tried, in bf16 if the device has it. Without --batch
+    a step has one micro-batch, as large as fits (with a pipeline: four for each stage).
+    With it, gradients are accumulated. The exit code is 1 if it does not fit.
     """
     from foretell.oracle.fit import fit
 

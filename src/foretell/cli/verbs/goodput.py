@@ -31,11 +31,11 @@ ON_CLUSTER = "foretell goodput llama3-70b --on 1024xh100 --device-mtbf 50000h --
 @OPTIMIZER
 @click.option("--mtbf", metavar="TIME", help="Mean time between failures of the job: 3h.")
 @click.option("--device-mtbf", metavar="TIME", help="The same of one device: 50000h; the job has all of them.")
-@click.option("--node-mtbf", metavar="TIME", help="The same of a node, its devices apart.")
-@click.option("--checkpoint", metavar="TIME", help="That writing a checkpoint takes: 40s.")
+@click.option("--node-mtbf", metavar="TIME", help="The same of a node, without its devices.")
+@click.option("--checkpoint", metavar="TIME", help="Time to write a checkpoint: 40s.")
 @click.option("--storage", metavar="RATE", help="Bandwidth of checkpoints, all ranks together: '20 GB/s'.")
-@click.option("--restart", metavar="TIME", help="From a failure until steps go on: 5min (0).")
-@click.option("--every", metavar="TIME", help="Of steps between two checkpoints: 30min (the best).")
+@click.option("--restart", metavar="TIME", help="Time from a failure until training resumes: 5min (0).")
+@click.option("--every", metavar="TIME", help="Time between checkpoints: 30min (the best).")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def command(what: str | None, on: str | None, as_json: bool, **options: Any) -> None:
     """The share of wall-clock time that goes into steps that count (Young, Daly).
@@ -43,9 +43,8 @@ def command(what: str | None, on: str | None, as_json: bool, **options: Any) -> 
     With a MODEL and --on: the size of its checkpoint by --storage, and failures of
     all devices that the plan takes (without one, of all there are).
 
-    With the RECORD of a run that had checkpoints (`foretell run --checkpoint
-    FOLDER --fail-every 30s`): what was measured beside it, with the times of
-    a checkpoint and of a restart that the run took.
+    With the RECORD of a run that wrote checkpoints (`foretell run --checkpoint FOLDER
+    --fail-every 30s`), what was measured is printed beside it.
     """
     import msgspec
 

@@ -23,7 +23,7 @@ KINDS = [
 VIRTUAL = ["algorithms", "topologies", "compressors"]
 
 
-@click.command("list", short_help="The names foretell knows.")
+@click.command("list", short_help="Names: models, devices, clusters, strategies, trainers ...")
 @click.argument("what", metavar="[KIND]", default="models")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object, figures with their sources.")
 def command(what: str, as_json: bool) -> None:

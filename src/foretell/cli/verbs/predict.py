@@ -39,19 +39,24 @@ SMALLEST = 1e-6
 """Share of a step below which a part is rounding, not time."""
 
 
-@click.command("predict", short_help="How long a step takes under a plan, and what a rank needs.")
+@click.command("predict", short_help="Step time, throughput, MFU and memory of a plan.")
 @asks(*ONE_PLAN, *MEASURED)
 @trained("price", "input_rate")
 @disturbed
-@click.option("--memory", is_flag=True, help="The largest tensors at the memory peak.")
+@click.option("--memory", is_flag=True, help="Also print the largest tensors at the memory peak.")
 @click.option(
     "--trace", type=click.Path(dir_okay=False), metavar="FILE", help="Write a timeline for Perfetto (.json, .json.gz)."
 )
 @click.option("--html", metavar="FILE", help="Write a report to look at: one file, with charts.")
-@click.option("--keep", metavar="FILE", help="Keep question and answer, for `foretell check`.")
-@click.option("--oracle", type=click.Choice(["foretell", "paper"]), default="foretell", help="Who is asked.")
-@click.option("--release", metavar="NAME", help="Of the paper's tool: 2020, 2021, source, table3 (2020).")
-@click.option("--ranks", type=int, metavar="N", help="Of the paper's: every strategy on this many ranks.")
+@click.option("--keep", metavar="FILE", help="Keep the prediction, for `foretell check`.")
+@click.option(
+    "--oracle",
+    type=click.Choice(["foretell", "paper"]),
+    default="foretell",
+    help="Our model, or that of the oracle paper.",
+)
+@click.option("--release", metavar="NAME", help="With --oracle paper: 2020, 2021, source, table3 (2020).")
+@click.option("--ranks", type=int, metavar="N", help="With --oracle paper: every strategy on N ranks.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def command(
     request: Request,
@@ -66,7 +71,7 @@ def command(
     ranks: int | None,
     as_json: bool,
 ) -> None:
-    """How long a step of MODEL takes under a plan, and what memory a rank needs.
+    """Step time, throughput, MFU and memory of MODEL under a plan.
 
     The exit code is 1 if the plan does not fit in memory.
 

@@ -22,7 +22,7 @@ SHOWN = 24
 @click.command("profile", short_help="Time the layers of a model on this device.")
 @click.argument("model")
 @click.option("--batch", type=click.IntRange(min=1), default=1, metavar="N", help="Samples (1).")
-@click.option("--device", type=click.Choice(["cuda", "cpu"]), help="Where to run it (a GPU where there is one).")
+@click.option("--device", type=click.Choice(["cuda", "cpu"]), help="Where to run it (a GPU, if there is one).")
 @click.option("--quick", is_flag=True, help="Fewer repetitions.")
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="The record's file.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
@@ -30,7 +30,7 @@ def command(model: str, batch: int, device: str | None, quick: bool, out: Path |
     """Time the layers of MODEL on this device: forward, backward and update.
 
     MODEL is one of the zoo, or path/to/file.py:factory. `foretell predict MODEL
-    --profile FILE` then takes what was measured in the place of formulas.
+    --profile FILE` then uses the measurements instead of formulas.
     """
     if out is not None:
         from foretell.report.files import check_file

@@ -46,14 +46,14 @@ RANGE = re.compile(r"(\d+)\.\.(\d+)")
 
 @click.command("program", short_help="What each rank computes, sends and holds under a plan.")
 @asks(*ONE_PLAN)
-@click.option("--rank-kind", type=int, metavar="K", help="Show the ranks at this place of the pipeline.")
+@click.option("--rank-kind", type=int, metavar="K", help="Show the ranks of this pipeline stage.")
 @click.option("--full", is_flag=True, help="All operators and allocations, not only the largest.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object, every action in it.")
 def command(request: Request, rank_kind: int | None, full: bool, as_json: bool) -> None:
     """What each rank computes, sends and holds in a step of MODEL under a plan.
 
-    Without --on the plan has as many ranks as it asks for. Without --batch each
-    rank that splits the batch takes one sample in each micro-batch.
+    Without --on there are as many ranks as the plan needs. Without --batch the
+    micro-batch size is 1.
     """
     from foretell.oracle.resolve import resolve, unmeasured
     from foretell.program.expand import expand

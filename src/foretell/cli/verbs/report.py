@@ -24,7 +24,7 @@ EXAMPLE = "foretell report llama3-8b --on 16xh100 --batch 64 --html report.html"
 @asks(*ONE_PLAN)
 @click.option("--html", metavar="FILE", default="report.html", help="The file (report.html).")
 @click.option("--svg", metavar="FOLDER", help="Also: each figure as a file, for papers.")
-@click.option("--png", metavar="FOLDER", help="The same as pixels, three times as fine as a screen.")
+@click.option("--png", metavar="FOLDER", help="The same as PNG, at three times screen resolution.")
 @click.option("--picture", metavar="FILE", help="Also: one picture (.svg, .png), for a README or a slide.")
 @click.option("--gpus", metavar="LOW..HIGH", help="Also: how strategies scale over numbers of GPUs.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
@@ -40,7 +40,7 @@ def command(
     """Write a page about MODEL under a plan; without --plan, under the best one.
 
     One file with its charts inside. It needs no network: mail it, print it, open it
-    in any browser. The charts are told to screen readers and reached by keyboard.
+    in any browser. The charts work with screen readers and the keyboard.
     The exit code is 1 if the plan does not fit in memory.
     """
     from foretell.cli.table import folded

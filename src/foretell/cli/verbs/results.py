@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from foretell.records.results import FoundRecords
 
 
-@click.group("results", invoke_without_command=True, short_help="Records that are kept: list, filter, export.")
+@click.group("results", invoke_without_command=True, short_help="Kept records: list, filter, export.")
 @click.option("--records", "folder", default="", metavar="FOLDER", help="Where they are (your records).")
 @click.option("--where", "text", default="", metavar="TEXT", help="\"plan like 'dp%' and step_seconds < 0.1\".")
 @click.option("--kind", default="", metavar="KIND", help="run, calibration, profile, answer or prediction.")
-@click.option("--columns", default="", metavar="A,B", help="What to show of each; `--columns all` is all.")
+@click.option("--columns", default="", metavar="A,B", help="Columns to show; `--columns all` for all.")
 @click.option("--last", type=click.IntRange(min=1), metavar="N", help="The newest ones only.")
 @click.option("--to", "file", default="", metavar="FILE", help="Export to a .csv, .json or .parquet file.")
-@click.option("--sql", default="", metavar="QUERY", help="Any question about the table `records`, in SQLite's SQL.")
+@click.option("--sql", default="", metavar="QUERY", help="A query on the table `records`, in SQLite's SQL.")
 @click.option("--engine", hidden=True, expose_value=False, type=click.Choice(["python", "duckdb"]))  # there is one now
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 @click.pass_context
@@ -31,8 +31,8 @@ def command(context: click.Context, folder: str, file: str, sql: str, as_json: b
     """The records of runs, calibrations, profiles and sweeps.
 
     Conditions are those of SQL: = <> < <= > >=, like, in, between, is null,
-    and, or, not. `foretell results show ID` shows one record; a part of its
-    name will do.
+    and, or, not. `foretell results show ID` shows one record; part of its
+    name is enough.
     """
     from foretell.records.home import home
 

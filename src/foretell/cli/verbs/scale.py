@@ -18,7 +18,7 @@ EXAMPLE = "foretell scale resnet50 --on v100-16 --gpus 1..64 --batch 256"
 @click.command("scale", short_help="Time, efficiency and memory of each strategy over numbers of GPUs.")
 @asks(
     *JOB,
-    click.option("--batch-per-rank", type=int, metavar="N", help="Weak: samples for each rank that splits the batch."),
+    click.option("--batch-per-rank", type=int, metavar="N", help="Batch of each data-parallel rank (weak scaling)."),
     click.option("--gpus", metavar="LOW..HIGH", help="Numbers of GPUs, doubling: 1..4096; or 4,12,24."),
     PRECISION,
     *SEARCH,
@@ -29,8 +29,8 @@ def command(request: Request, gpus: str | None, html: str | None, as_json: bool)
     """How MODEL scales over numbers of GPUs: the best plan, and each strategy.
 
     The best plan of each number of GPUs is what the search of `foretell plan` finds.
-    Beside it: a line for each way to store along data ranks, each other strategy, and
-    data ranks with each of these. With --batch the batch stays the same (strong scaling),
+    Beside it: a line for each ZeRO stage, each other strategy, and data parallelism with
+    each of these. With --batch the batch stays the same (strong scaling),
     with --batch-per-rank it grows with the data-parallel ranks (weak scaling).
     """
     from foretell.cli.plan_questions import counts

@@ -14,12 +14,12 @@ NEEDED = ("starlette", "uvicorn")
 
 
 @click.command("serve", short_help="A page in the browser, and an API for programs.")
-@click.option("--port", type=int, default=8765, metavar="N", help="Where it listens (8765); 0: any that is free.")
-@click.option("--host", default="127.0.0.1", metavar="ADDRESS", help="For whom (127.0.0.1: this machine alone).")
-@click.option("--name", "names", multiple=True, metavar="NAME", help="Also: what others call this machine.")
-@click.option("--workers", type=int, default=2, metavar="N", help="Processes that answer (2).")
-@click.option("--seconds", type=float, default=20.0, metavar="S", help="An answer may take (20).")
-@click.option("--search-seconds", type=float, default=300.0, metavar="S", help="A search may take (300).")
+@click.option("--port", type=int, default=8765, metavar="N", help="The port (8765); 0: any free one.")
+@click.option("--host", default="127.0.0.1", metavar="ADDRESS", help="Where to listen (127.0.0.1: this machine only).")
+@click.option("--name", "names", multiple=True, metavar="NAME", help="Another name of this machine.")
+@click.option("--workers", type=int, default=2, metavar="N", help="Worker processes (2).")
+@click.option("--seconds", type=float, default=20.0, metavar="S", help="Time limit of an answer (20).")
+@click.option("--search-seconds", type=float, default=300.0, metavar="S", help="Time limit of a search (300).")
 @click.option("--open", "open_page", is_flag=True, help="Open the page in the browser.")
 @click.option("--json", "as_json", is_flag=True, help="The address as one JSON object.")
 def command(
@@ -32,7 +32,7 @@ def command(
     open_page: bool,
     as_json: bool,
 ) -> None:
-    """A page where sliders move a plan, and an API that answers as the verbs do.
+    """A page with sliders for a plan, and an HTTP API with the answers of the verbs.
 
     Pick a model, a cluster and a batch; time, memory, bottlenecks and timeline
     change with every slider. Search, compare, share the address, download the

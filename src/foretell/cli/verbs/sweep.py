@@ -22,19 +22,19 @@ EXAMPLE = "foretell sweep --model llama3-8b,llama3-70b --on 8xh100,64xh100 --bat
 TABLES = (".csv", ".parquet", ".arrow")
 
 
-@click.command("sweep", short_help="Many questions at once: models x clusters x batches x trainers.")
+@click.command("sweep", short_help="Models x clusters x batches x trainers, at once.")
 @click.option("--model", "models", multiple=True, metavar="NAMES", help="Models: gpt2,llama3-8b (may be repeated).")
 @click.option("--on", "clusters", multiple=True, metavar="CLUSTERS", help="Clusters: 8xh100,64xh100.")
-@click.option("--batch", "batches", metavar="NUMBERS", help="Samples of a step: 32,64 or 32..256, doubling.")
-@click.option("--seq", "seqs", metavar="NUMBERS", help="Tokens in a sequence: 2048,8192 (the models' own).")
-@click.option("--trainer", "trainers", multiple=True, metavar="NAMES", help="The software that runs it (pytorch).")
-@click.option("--precision", "precisions", multiple=True, metavar="NAMES", help="bf16,fp8 (bf16 where there is).")
-@click.option("--plan", "plans", multiple=True, metavar="TEXT", help="Predict this plan, and no search; repeat it.")
+@click.option("--batch", "batches", metavar="NUMBERS", help="Global batches: 32,64 or 32..256, doubling.")
+@click.option("--seq", "seqs", metavar="NUMBERS", help="Sequence lengths: 2048,8192 (the models' own).")
+@click.option("--trainer", "trainers", multiple=True, metavar="NAMES", help="Training frameworks (pytorch).")
+@click.option("--precision", "precisions", multiple=True, metavar="NAMES", help="bf16,fp8 (bf16 if the device has it).")
+@click.option("--plan", "plans", multiple=True, metavar="TEXT", help="Predict this plan, do not search; repeatable.")
 @click.option("--ask", metavar="WORD", default="", help="What of each cell: plan, predict, run (predict with --plan).")
-@click.option("--steps", type=click.IntRange(min=1), metavar="N", help="With --ask run: that are measured (20).")
-@click.option("--optimizer", metavar="NAME", default="", help="The update rule (the trainer's).")
+@click.option("--steps", type=click.IntRange(min=1), metavar="N", help="With --ask run: steps to measure (20).")
+@click.option("--optimizer", metavar="NAME", default="", help="The optimizer (the trainer's).")
 @with_options(*SEARCH, CALIBRATION)
-@click.option("--out", metavar="FOLDER", help="Keep each answer here; asked again, it goes on from there.")
+@click.option("--out", metavar="FOLDER", help="Keep answers here; the same command resumes.")
 @click.option("--table", metavar="FILE", help="Write the table: sweep.csv, sweep.parquet.")
 @click.option("--jobs", type=int, default=0, metavar="N", help="Processes (one for each core).")
 @click.option("--engine", metavar="NAME", default="processes", help="processes, or ray (processes).")
@@ -43,8 +43,8 @@ def command(as_json: bool, out: str | None, table: str | None, jobs: int, engine
     """Many questions at once: each model on each cluster with each batch.
 
     Without --plan each cell is a search, as by foretell plan; with it, each plan is
-    predicted. What cannot be answered is a line with its reason. Ctrl-C ends with
-    the lines so far; with --out the same command goes on from there.
+    predicted. A cell without an answer has its reason. Ctrl-C prints the lines so far;
+    with --out the same command resumes.
     """
     from foretell.cli.progress import Progress
     from foretell.cli.sweep_pages import page

@@ -20,15 +20,16 @@ if TYPE_CHECKING:
 REASONS_SHOWN = 8
 
 
-@click.command("validate", short_help="How far predictions are from measured runs.")
+@click.command("validate", short_help="Predictions against published runs.")
 @click.argument("files", nargs=-1, metavar="[FILE]...", type=click.Path(path_type=Path))
-@click.option("--study", "names", metavar="NAME", multiple=True, help="Only this study that ships; several: again.")
+@click.option("--study", "names", metavar="NAME", multiple=True, help="Only this study (or sanity); repeatable.")
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="At most N runs of each study, evenly chosen.")
-@click.option("--subsets", is_flag=True, help="The parts of each study too.")
-@click.option("--rows", "each", is_flag=True, help="Every run as CSV: measured and predicted.")
-@click.option("--regret", "picked", is_flag=True, help="What our pick among the measured plans would have cost.")
-@click.option("--coverage", is_flag=True, help="Whether nine in ten lie inside, each source left out in turn.")
-@click.option("--constants", is_flag=True, help="Every constant chosen with measured runs in view, and its source.")
+@click.option("--subsets", is_flag=True, help="Also print the parts of each study.")
+@click.option("--rows", "view", flag_value="rows", help="Every run as CSV: measured and predicted.")
+@click.option("--table", "view", flag_value="table", help="Each run, published and predicted, and why some are off.")
+@click.option("--regret", "view", flag_value="regret", help="What following the predictions would have cost.")
+@click.option("--coverage", "view", flag_value="coverage", help="Share of runs inside, each source left out in turn.")
+@click.option("--constants", "view", flag_value="constants", help="Every constant that measured runs were used for.")
 @click.option("--html", metavar="FILE", help="Write a report to look at: one file, with charts.")
 @click.option("--learn", type=click.Path(dir_okay=False, path_type=Path), hidden=True, help="Write learnt bands here.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
@@ -37,15 +38,12 @@ def command(
     names: tuple[str, ...],
     limit: int | None,
     subsets: bool,
-    each: bool,
-    picked: bool,
-    coverage: bool,
-    constants: bool,
+    view: str | None,
     html: str | None,
     learn: Path | None,
     as_json: bool,
 ) -> None:
-    """How far predictions are from measured runs.
+    """Compare predictions with published, measured runs.
 
     FILE is a CSV with the columns of one of the studies that ship, or JSON lines
     of device steps; without FILE all studies that ship. Every run is scored,
@@ -55,16 +53,16 @@ def command(
     from foretell.oracle.predict import predict
     from foretell.report.files import check_page
     from foretell.validation import published
-    from foretell.validation.evaluate import compare, scores
+    from foretell.validation.evaluate import compare
     from foretell.validation.study import read
 
     check_page(html)
-    if constants:
+    if view == "constants":
         click.echo(_constants(as_json))
         return
     if files and names:
         raise BadInput("--study names one that ships, and files are given", fix="one of them")
-    more = published.own_files() if coverage and not files and not names else []
+    more = published.own_files() if view == "coverage" and not files and not names else []
     studies = [read(path) for path in (files or [*published.files(*names), *more])]
     done: list[tuple[Study, list[ComparedRun]]] = []
     for study in studies:
@@ -77,25 +75,29 @@ def command(
 
         save(scoreboard_page(done), html)
         click.echo(f"note: the report is {html}", err=True)
-    if coverage:
+    if view == "coverage":
         from foretell.cli.coverage_pages import answer_coverage
 
         answer_coverage(done, learn, as_json)
         return
-    if each:
-        click.echo(_rows(done))
-        return
-    if picked:
-        from foretell.cli import regret_pages
+    click.echo(_answer(done, view, subsets, as_json))
 
-        found = [(study.name, compared) for study, compared in done]
-        click.echo(regret_pages.as_json(found) if as_json else regret_pages.page(found))
-        return
+
+def _answer(done: list[tuple[Study, list[ComparedRun]]], view: str | None, subsets: bool, as_json: bool) -> str:
+    from foretell.cli import regret_pages, side_by_side_pages
+    from foretell.validation.evaluate import scores
+
+    if view == "rows":
+        return _rows(done)
+    if view == "table":
+        return side_by_side_pages.answer((one for _, compared in done for one in compared), as_json)
+    if view == "regret":
+        named = [(study.name, compared) for study, compared in done]
+        return regret_pages.as_json(named).decode() if as_json else regret_pages.page(named)
     found = [scores(study, compared) for study, compared in done]
     if as_json:
-        click.echo(_json(found))
-        return
-    click.echo("\n".join([*_page(found, subsets), *(line for _, compared in done for line in _accuracy(compared))]))
+        return _json(found)
+    return "\n".join([*_page(found, subsets), *(line for _, compared in done for line in _accuracy(compared))])
 
 
 def evenly(rows: tuple[MeasuredRun, ...], limit: int | None) -> tuple[MeasuredRun, ...]:

@@ -21,17 +21,17 @@ def _not_best(context: click.Context, option: click.Parameter, text: str | None)
 @click.command("whatif", short_help="What other hardware, batches and sequences would do to a step.")
 @asks(
     *JOB,
-    click.option("--plan", metavar="TEXT", callback=_not_best, help="The plan; best, the best there is (best)."),
+    click.option("--plan", metavar="TEXT", callback=_not_best, help="The plan; best: the best there is (best)."),
     PRECISION,
     *SEARCH,
 )
-@click.option("--again", is_flag=True, help="Also search for the best plan as things are, and where they are doubled.")
+@click.option("--again", is_flag=True, help="Also search for the best plan with each thing doubled.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def command(request: Request, again: bool, as_json: bool) -> None:
     """What a step of MODEL would be with one thing changed, and which upgrade pays.
 
-    Links by level, bandwidth and latency, the compute rate, the bandwidth and size of
-    memory, the batch and the sequence are changed one by one and predicted again.
+    Bandwidth and latency of the links of each level, the compute rate, bandwidth and size
+    of memory, the batch and the sequence length are changed one at a time.
     """
     from foretell.cli.compare_pages import whatif_page
     from foretell.cli.progress import Progress

@@ -19,12 +19,11 @@ EXAMPLE = "foretell why llama3-8b --on 8xh100 --plan 'tp8 +bf16' --batch 64"
 @asks(*JOB, click.option("--plan", metavar="TEXT", help="The plan you believe in: 'dp8:zero3 +bf16'."), *SEARCH)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def command(request: Request, as_json: bool) -> None:
-    """Why a plan for MODEL is refused, does not fit, or loses to the best plan there is.
+    """Why a plan for MODEL is refused, does not fit, or loses to the best plan.
 
-    The rules it breaks with their numbers, or the bytes it is short of; then the way
-    from it to the best plan by single changes with what each gains, and the least
-    better hardware on which it would win. The best is of the plan's own precision
-    and of what else the search does not vary.
+    Prints the rules it breaks, or the memory it lacks; then the way to the best plan by
+    single changes, with what each gains, and hardware on which it would win. The best
+    plan has the same precision, and the same of what else the search does not vary.
     """
     from foretell.cli.compare_pages import why_page
     from foretell.cli.progress import Progress
