@@ -250,8 +250,20 @@ def _unsaid(dialect: Dialect, recipe: Recipe, again: Recipe) -> list[Unsaid]:
 def _refused(dialect: Dialect, recipe: Recipe, again: Recipe, wrong: Sequence[str]) -> BadInput:
     said = "; ".join(f"{name} {_shown(getattr(recipe, name))}" for name in wrong)
     what = f"{dialect.name} has no word for this plan: {said}"
-    meant = str(put_together(again))
+    meant = str(put_together(_saving(dialect, recipe, again)))
     return BadInput(what, where="--to", fix=f"another target, or what its file would mean: --plan '{meant}'")
+
+
+def _saving(dialect: Dialect, recipe: Recipe, again: Recipe) -> Recipe:
+    """What a file would mean; where recomputation is lost with it, by whole blocks, if the dialect can say that."""
+    blocks = msgspec.structs.replace(again, recompute="block")
+    if recipe.recompute in ("none", "block") or again.recompute != "none":
+        return again
+    try:
+        write(dialect, blocks)
+    except BadInput:
+        return again
+    return blocks
 
 
 def _shown(value: Any) -> str:
