@@ -230,7 +230,7 @@ def _unsaid(dialect: Dialect, recipe: Recipe, again: Recipe) -> list[Unsaid]:
     lost = changed(recipe, again)
     wrong = [name for name in lost if name not in HINTS and name not in dialect.elsewhere]
     if wrong:
-        raise _refused(dialect, recipe, again, wrong)
+        raise _refused(dialect, recipe, _saving(dialect, recipe, again), wrong)
     usual = Recipe()
     told: dict[str, str] = {}
     for name, where in dialect.elsewhere.items():
@@ -250,7 +250,7 @@ def _unsaid(dialect: Dialect, recipe: Recipe, again: Recipe) -> list[Unsaid]:
 def _refused(dialect: Dialect, recipe: Recipe, again: Recipe, wrong: Sequence[str]) -> BadInput:
     said = "; ".join(f"{name} {_shown(getattr(recipe, name))}" for name in wrong)
     what = f"{dialect.name} has no word for this plan: {said}"
-    meant = str(put_together(_saving(dialect, recipe, again)))
+    meant = str(put_together(again))
     return BadInput(what, where="--to", fix=f"another target, or what its file would mean: --plan '{meant}'")
 
 
