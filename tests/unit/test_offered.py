@@ -129,3 +129,11 @@ def test_a_recipe_keeps_nothing_that_the_plan_says_otherwise() -> None:
     ):
         assert f"{strategy}{said}\n" in written.text
     assert "recipe.model.config.recompute_granularity = None\n" in written.text
+
+
+def test_a_file_that_cannot_say_what_runs_again_is_not_offered_without_it() -> None:
+    """Without recomputation the plan might not fit: whole blocks are nearer, where the trainer has them."""
+    recipe = taken_apart(parse("dp4:zero3 cp2:alltoall +m2 +bf16 +recompute:every2"), batch=8, sequence=2048)
+    with pytest.raises(BadInput, match="exchange alltoall; recompute every2") as caught:
+        write(dialect("torchtitan-toml"), recipe)
+    assert "--plan 'dp4:zero3 cp2:ring +m2 +recompute:block +bf16'" in caught.value.fix

@@ -244,7 +244,7 @@ def _unsaid(dialect: Dialect, recipe: Recipe, again: Recipe) -> list[Unsaid]:
     lost = changed(recipe, again)
     wrong = [name for name in lost if name not in HINTS and name not in dialect.elsewhere]
     if wrong:
-        raise _refused(dialect, recipe, again, wrong)
+        raise _refused(dialect, recipe, _saving(dialect, recipe, again), wrong)
     usual = Recipe()
     told: dict[str, str] = {}
     for name, where in dialect.elsewhere.items():
@@ -266,6 +266,18 @@ def _refused(dialect: Dialect, recipe: Recipe, again: Recipe, wrong: Sequence[st
     what = f"{dialect.name} cannot express this plan: {said}"
     meant = str(put_together(again))
     return BadInput(what, where="--to", fix=f"another target, or what its file would mean: --plan '{meant}'")
+
+
+def _saving(dialect: Dialect, recipe: Recipe, again: Recipe) -> Recipe:
+    """What a file would mean; where recomputation is lost with it, by whole blocks, if the dialect can say that."""
+    blocks = msgspec.structs.replace(again, recompute="block")
+    if recipe.recompute in ("none", "block") or again.recompute != "none":
+        return again
+    try:
+        write(dialect, blocks)
+    except BadInput:
+        return again
+    return blocks
 
 
 def _shown(value: Any) -> str:

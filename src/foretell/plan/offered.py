@@ -1,4 +1,4 @@
-"""What the search offers of what a trainer runs: what its own configuration can say.
+"""What a trainer runs at all, and what the search offers of it: what its own configuration can say.
 
 A trainer's code may do more than its configuration can ask for, and a plan that is typed is predicted all the same.
 What `plan` recommends, somebody wants to run: it must be possible to write it down for that trainer.
@@ -28,15 +28,32 @@ OffloadWords: TypeAlias = Literal["any", "optimizer", "optimizer+weights"]
 RULE: Final = "trainer's configuration"
 
 
+class Legal(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the trainer runs at all."""
+
+    strategies: tuple[str, ...]  # words of the axes; `any` for all that there are, here and below
+    sequence_parallel: Literal["never", "optional", "always"]
+    context: tuple[Exchange, ...]
+    experts: bool
+    storages: tuple[StorageWord, ...]
+    storages_pipeline: tuple[StorageWord, ...]  # those that go with more than one stage
+    hybrid: bool  # shares among groups of the data ranks
+    tensor_in_node: bool
+    heads_divide: bool  # tensor ranks must divide the heads
+    layers_divide: bool  # stages must divide the layers
+    vocabulary_divide: bool  # tensor ranks must divide the vocabulary
+    empty_stages: bool  # whether a stage may have no layer
+    uneven_stages: bool  # whether a plan may say the layers of each stage
+    precisions: tuple[str, ...]
+
+
 class Offered(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the configuration of a trainer can say; `any` stands for all that there is."""
 
     schedules: tuple[str, ...]
     context: tuple[Exchange, ...]
     hybrid: tuple[StorageWord, ...]  # storages whose shares may be among groups of the data ranks
-    experts: Literal[
-        "never", "whole", "any"
-    ]  # divided; `whole`: each on one rank, also where tensor ranks split layers
+    experts: Literal["never", "whole", "any"]  # divided; `whole`: no tensor ranks share one
     recompute: tuple[str, ...]  # `every` for any number of blocks
     offload: tuple[OffloadWords, ...]
     virtual_stages: tuple[str, ...]  # numbers of stages of a rank that it says without the layers of each

@@ -35,7 +35,7 @@ from foretell.plan.figures import (
     keys,
 )
 from foretell.plan.members import strategies
-from foretell.plan.offered import Offered, StorageWord
+from foretell.plan.offered import Legal, Offered, StorageWord
 from foretell.plan.policies.precision import FORMATS
 from foretell.plan.recomputation import RECOMPUTATIONS
 from foretell.plan.strategies.pipeline import SCHEDULES
@@ -212,25 +212,6 @@ class Alive(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     reserved: Ratio  # what the allocator reserves over what tensors take
     context: Bytes  # device context, libraries
     communicator: Bytes  # communicators of one set of axes
-
-
-class Legal(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the trainer runs at all."""
-
-    strategies: tuple[str, ...]  # words of the axes; `any` for all that there are, here and below
-    sequence_parallel: Literal["never", "optional", "always"]
-    context: tuple[Literal["ring", "alltoall"], ...]
-    experts: bool
-    storages: tuple[StorageWord, ...]
-    storages_pipeline: tuple[StorageWord, ...]  # those that go with more than one stage
-    hybrid: bool  # shares among groups of the data ranks
-    tensor_in_node: bool
-    heads_divide: bool  # tensor ranks must divide the heads
-    layers_divide: bool  # stages must divide the layers
-    vocabulary_divide: bool  # tensor ranks must divide the vocabulary
-    empty_stages: bool  # whether a stage may have no layer
-    uneven_stages: bool  # whether a plan may say the layers of each stage
-    precisions: tuple[str, ...]
 
 
 class Defaults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
