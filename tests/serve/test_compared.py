@@ -24,7 +24,7 @@ def changed(found: Prediction, batch: int = 0, **parts: float) -> Prediction:
 
 
 def test_equal_plans_are_equal(one: Prediction) -> None:
-    assert sentence(one, one) == "Both are as fast; the second takes as much memory a rank."
+    assert sentence(one, one) == "Both are as fast; the second takes as much memory a GPU."
 
 
 def test_what_does_not_fit_is_said_of_equal_ones_too(one: Prediction) -> None:

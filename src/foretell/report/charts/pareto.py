@@ -24,8 +24,8 @@ def draw(front: Sequence[Dot], others: Sequence[Dot], usable: float) -> Chart:
     """Time across, memory up; the front is joined by steps."""
     every = [*front, *others]
     top = 1.06 * max(usable, *(one.bytes for one in every))
-    across = by_factors("time of a step", (one.seconds for one in every), show_seconds)
-    plot = Field(HEIGHT, across, PlotAxis("memory of a rank", 0.0, top, or_zero(show_bytes), unit=byte_unit(top)))
+    across = by_factors("step time", (one.seconds for one in every), show_seconds)
+    plot = Field(HEIGHT, across, PlotAxis("memory of a GPU", 0.0, top, or_zero(show_bytes), unit=byte_unit(top)))
     plot.limit(usable, f"may be used: {show_bytes(usable)}")
     told = {one.plan for one in front}
     for one in others:

@@ -19,7 +19,7 @@ def draw(found: Scaling) -> Chart:
     points = [point for one in lines for point in one.points]
     rates = [point.samples_per_second for point in points]
     across = by_factors("GPUs", found.counts, "{:g}".format, 0.03, found.counts)
-    plot = Field(HEIGHT, across, by_factors("samples a second", rates, show_rate, 0.05))
+    plot = Field(HEIGHT, across, by_factors("samples/s", rates, show_rate, 0.05))
     _crossings(found, plot)
     for at, one in enumerate(lines):
         plot.path([(p.ranks, p.samples_per_second) for p in one.points], line_kind(at))

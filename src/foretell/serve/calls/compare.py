@@ -68,8 +68,8 @@ def sentence(first: Prediction, second: Prediction) -> str:
 def _room(first: Prediction, second: Prediction) -> str:
     memory = second.memory_bytes - first.memory_bytes
     if abs(memory) < SAME * first.memory_bytes:
-        return "as much memory a rank"
-    return f"{show_bytes(abs(memory))} {'more' if memory > 0 else 'less'} memory a rank"
+        return "as much memory a GPU"
+    return f"{show_bytes(abs(memory))} {'more' if memory > 0 else 'less'} memory a GPU"
 
 
 def _most(first: Prediction, second: Prediction, faster: bool) -> str:
@@ -130,8 +130,8 @@ def rows(first: Prediction, second: Prediction) -> tuple[tuple[str, ...], ...]:
         *(row for row in head if row[1] != row[2]),
         ("fits", *("yes" if one.fits else "no" for one in (first, second)), ""),
         _row("a step", show_seconds, first.step_seconds, second.step_seconds),
-        _row("samples a second", show_rate, first.samples_per_second, second.samples_per_second),
-        _row("memory of a rank", show_bytes, first.memory_bytes, second.memory_bytes),
+        _row("samples/s", show_rate, first.samples_per_second, second.samples_per_second),
+        _row("memory of a GPU", show_bytes, first.memory_bytes, second.memory_bytes),
         _row("MFU", lambda share: f"{share:.1%}", first.utilisation, second.utilisation),
         *_parts(show_seconds, first.breakdown, second.breakdown),
         *_parts(show_bytes, first.memory.by_kind, second.memory.by_kind),
