@@ -63,7 +63,7 @@ def _mesh(mesh: MeshAxis) -> Iterator[PageFigure]:
     yield PageFigure(f"{mesh.name} splits", ", ".join(parts) or "the layers, into stages")
     stored = [name for key, name in SHARDED.items() if getattr(mesh.storage, key)]
     if stored:
-        yield PageFigure(f"{mesh.name} shards", f"{', '.join(stored)}, beside that")
+        yield PageFigure(f"{mesh.name} shards", ", ".join(stored))
     exchange = mesh.exchange
     if exchange.own:
         when = f"every {exchange.period} steps" if exchange.period > 1 else "each step"
