@@ -42,6 +42,10 @@ def page(text: str) -> MemberPage:
     return MemberPage("strategy", kind.word, kind.summary, tuple(lines), explained(kind), kind.references, data)
 
 
+SHARDED = {"states": "optimizer states", "gradients": "gradients", "weights": "weights"}
+"""What an axis can shard beside the model's own dims."""
+
+
 def _mesh(mesh: MeshAxis) -> Iterator[PageFigure]:
     """What one axis of the example divides, and how weights lie along it."""
     splitting = mesh.splitting
@@ -57,10 +61,9 @@ def _mesh(mesh: MeshAxis) -> Iterator[PageFigure]:
     if splitting.experts == "divide":
         parts.append("experts")
     yield PageFigure(f"{mesh.name} splits", ", ".join(parts) or "the layers, into stages")
-    stored = [name for name in ("states", "gradients", "weights") if getattr(mesh.storage, name)]
-    yield PageFigure(
-        f"{mesh.name} stores", f"{', '.join(stored)} in shares" if stored else "everything whole on each rank"
-    )
+    stored = [name for key, name in SHARDED.items() if getattr(mesh.storage, key)]
+    if stored:
+        yield PageFigure(f"{mesh.name} shards", ", ".join(stored))
     exchange = mesh.exchange
     if exchange.own:
         when = f"every {exchange.period} steps" if exchange.period > 1 else "each step"

@@ -1,7 +1,7 @@
 """Context parallelism: every rank takes some of the positions of each sequence.
 
-Only attention looks at other positions. Either keys and values go round (`ring`), or attention has
-all positions of some heads instead (`alltoall`).
+Only attention looks at other positions. Either keys and values go round (`ring`), or each rank gets all
+positions of some heads for it (`alltoall`, Ulysses).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Data parallelism: every rank takes some of the samples.
 
-With `zeroN` optimizer states, gradients and weights lie in shares; with `shard` they do so among
-groups of that many ranks, of which there are `ranks` (hybrid sharding). With `ep` groups of ranks
-divide the experts among them; `etp` says how many ranks share the work of one expert.
+`zero1` shards optimizer states over the ranks, `zero2` gradients too, `zero3` weights too (FSDP). With `shardN` they
+are sharded over groups of N ranks and replicated across the groups (hybrid sharding, HSDP). `epN` places experts on
+groups of N ranks; `etpN` is the tensor parallelism inside an expert.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Tensor parallelism: every rank takes some heads and features of each layer.
 
-A layer whose inputs arrive in shares takes those inputs and gives summands of all its outputs; any
-other gives a share of its outputs. With `sp` activations between such pairs lie in shares of the sequence.
+Layers alternate: column-sharded weights make sharded outputs, and the row-sharded weights after them partial sums of
+whole ones. With `sp` (sequence parallelism) activations between such pairs are sharded along the sequence.
 """
 
 from __future__ import annotations
