@@ -87,7 +87,7 @@ def _batches(recipe: Recipe) -> Document:
 
 
 def _batch(document: Document) -> Figures:
-    if any(document.get(key) is not None for key in _TOKENS):
+    if _in_tokens(document):
         return _batch_of_tokens(document)
     local = int(document.get("training.local_batch_size", 8))
     batch = int(document.get("training.global_batch_size", -1))
@@ -104,6 +104,13 @@ _TOKENS: Final = (
     f"{_DEGREES}.num_pp_microbatches",
 )
 """Batches in tokens, as torchtitan has them after 0.3 (config/configs.py of 2026-08, b5bcd76)."""
+
+
+_SEQUENCE: Final = Same("training.seq_len", "sequence", 2048)
+
+
+def _in_tokens(document: Document) -> bool:
+    return any(document.get(key) is not None for key in _TOKENS)
 
 
 def _batch_of_tokens(document: Document) -> Figures:
@@ -190,7 +197,6 @@ COMMON: Final[tuple[Correspondence, ...]] = (
     Same(f"{_DEGREES}.context_parallel_degree", "context", 1),
     Same(f"{_DEGREES}.pipeline_parallel_degree", "pipeline", 1),
     Same(f"{_DEGREES}.expert_parallel_degree", "experts", 1, told=False),
-    Same("training.seq_len", "sequence", 2048),
     Formula(
         (
             "training.local_batch_size",
@@ -201,6 +207,7 @@ COMMON: Final[tuple[Correspondence, ...]] = (
         _batches,
         _batch,
     ),
+    Formula(_SEQUENCE.keys, _SEQUENCE.write, lambda document: {} if _in_tokens(document) else _SEQUENCE.read(document)),
     KeyChoice(
         "offload",
         {("optimizer", "weights"): {"training.enable_cpu_offload": True}},

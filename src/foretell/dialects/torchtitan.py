@@ -145,6 +145,7 @@ _REFUSED = {
     "()=FluxTrainer.Config": "a diffusion model of images: no plan here describes it | a configuration of Trainer",
     "model_spec.name=qwen3_5": _SEEN,
     "model_spec.flavor=Kimi*": _SEEN,
+    "model_spec.flavor=*_mm": _SEEN,
     "dataloader.*=MultiModal*": _SEEN,
     f"{_CONVERTERS}.*=LoRAConverter.Config": "adapters, which this reader cannot express | --plan with +lora16",
     f"{_ASKED}.*=LoRAConverter.Config": "adapters, which this reader cannot express | --plan with +lora16",

@@ -77,8 +77,8 @@ class ImportedModules:
             return None
         folder = module.path.parent
         parts = imported.module.split(".") if imported.module else []
-        places = [folder.parents[imported.level - 2] if imported.level > 1 else folder] if imported.level else []
-        places = places or [folder, *folder.parents]
+        places = [folder, *folder.parents]
+        places = places[imported.level - 1 : imported.level] if imported.level else places
         for place in places:
             whole = place.joinpath(*parts)
             for path in (whole.with_suffix(".py") if parts else whole, whole / "__init__.py"):
