@@ -67,8 +67,8 @@ class InOrder(VirtualWorld):
     def present(self) -> int:
         return len(self.members())  # who has made its last gradient leaves
 
-    def run(self) -> None:
-        """Until nobody finds anything to take up."""
+    def run(self, looked: Callable[[], None] = lambda: None) -> None:
+        """Until nobody finds anything to take up; nobody looks at the loss meanwhile."""
         self.algorithm.begin(self)
         for worker in self.workers:
             self._side = worker.number
