@@ -76,8 +76,11 @@ def questions_of(options: dict[str, Any], batch: int | None) -> list[Request]:
 
     words: dict[str, Any] = {name: options[name] for name in Words.__annotations__ if name in options}
     words["batch"] = batch
+    if options["by"] == "memory" or options["table"] is not None:  # bounds leave out what is slow, not what is large
+        words["exhaustive"] = True
     request = on_cluster(read(**words), EXAMPLE)
-    return questions(request, counts(options["gpus"]) if options["gpus"] is not None else ())
+    found = questions(request, counts(options["gpus"]) if options["gpus"] is not None else ())
+    return [one.changed(effort=one.effort.shared(len(found))) for one in found]
 
 
 def counts(text: str) -> list[int]:

@@ -35,6 +35,9 @@ HALVINGS: Final = 3
 """How often the batch is halved in search of one that fits."""
 
 
+OTHERS: Final = 4
+"""Where nothing fits, each of the other questions may take this part of the seconds of one search."""
+
 SEARCHING: Final = 0.8
 """The share of its seconds that a search of the space may take: what is left is for stages and parts."""
 
@@ -238,7 +241,7 @@ def would_fit(question: Request, watching: Watching | None = None) -> Iterator[T
 
 def _tried(what: str, question: Request, watching: Watching | None) -> Iterator[Tried]:
     try:
-        yield Tried(what, answered(question, watching))
+        yield Tried(what, answered(question.changed(effort=question.effort.shared(OTHERS)), watching))
     except BadInput:  # what is fixed may not go with another batch or cluster
         return
 

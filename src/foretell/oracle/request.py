@@ -73,6 +73,10 @@ class SearchEffort(msgspec.Struct, frozen=True, kw_only=True):
         if not self.seconds > 0:
             raise BadInput(f"{self.seconds:g} seconds", where="--seconds", fix="more than 0: --seconds 20")
 
+    def shared(self, searches: int) -> SearchEffort:
+        """That of each of several searches which together take as long as one may."""
+        return msgspec.structs.replace(self, seconds=self.seconds / max(1, searches))
+
     @property
     def room(self) -> float:
         """The share of what a device may use that such plans fill at most."""
