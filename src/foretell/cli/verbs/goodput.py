@@ -85,7 +85,7 @@ def _known(job: CheckpointedJob | None, measured: RestartLog | None, options: di
 
     if measured is not None:
         return _of_run(measured)
-    nothing = dict.fromkeys(("mtbf", "checkpoint", "restart", "every"), 0.0)
+    nothing: dict[str, float] = dict.fromkeys(("mtbf", "checkpoint", "restart", "every"), 0.0)
     for name in ("storage", "device_mtbf", "node_mtbf"):
         if job is None and options[name] is not None:
             option = f"--{name.replace('_', '-')}"
