@@ -20,7 +20,7 @@ from foretell.model.source import load
 from foretell.model.totals import totals
 from foretell.oracle import batch_prober
 from foretell.oracle.batch_prober import round_sizes
-from foretell.oracle.fit import Fit, fitted
+from foretell.oracle.fit import Fit, fit, fitted
 from foretell.oracle.ladder import ladder, usual_precision
 from foretell.oracle.predict import predict
 from foretell.oracle.request import read
@@ -386,3 +386,13 @@ def test_the_plan_is_frozen_text() -> None:
         0
     ]
     assert parse(found.plan).ranks == 2
+
+
+def test_one_node_that_is_too_small_is_told_of_adapters() -> None:
+    small = fit(read(model="llama3-8b", on="1xrtx4090", calibration="none"))
+    (change,) = [one for one in small.changes if "+lora16" in one.what]
+    assert change.what == "+lora16, sequences of 2048" and change.seq == 2048 and "+lora16" in change.plan
+    again = fit(read(model="llama3-8b", on="1xrtx4090", plan=change.plan, seq=2048, calibration="none"))
+    assert again.fits and again.prediction.memory_bytes == pytest.approx(change.memory_bytes, rel=0.2)
+    nodes = fit(read(model="llama3-405b", on="2x8xh100", plan="dp16 +bf16", batch=16, calibration="none"))
+    assert not [one for one in nodes.changes if "lora" in one.what]

@@ -276,6 +276,5 @@ def test_whoever_watches_is_told_what_runs_and_how_far_it_is() -> None:
 
 def test_batches_tell_how_far_they_are() -> None:
     told: list[tuple[str, float]] = []
-    watch = lambda now, share: told.append((now, share))  # noqa: E731
-    batches.measured(Squares(), [4, 8], [1.0], 0.05, watch=watch)
+    batches.measured(Squares(), [4, 8], [1.0], 0.05, watch=lambda now, share: told.append((now, share)))
     assert told == [("batches of 4", 0.0), ("batches of 8", 0.5)]

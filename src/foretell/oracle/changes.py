@@ -38,7 +38,9 @@ def changes(asked: BatchProber, worst: ProbedPlan) -> Iterator[PlanChange]:
         found += _proved(asked, worst, kind)
     yield from sorted(found, key=lambda change: -change.samples_per_second)
     if free:
-        yield from _proved(asked, worst, proposals.shorter(plan, facts(worst.setting.graph).sequence))
+        length = facts(worst.setting.graph).sequence
+        yield from _proved(asked, worst, proposals.shorter(plan, length))
+        yield from _proved(asked, worst, proposals.adapters(plan, length, asked.cluster.nodes))
     kernels = proposals.kernels_of(worst.plan)
     yield from _proved(asked, worst, proposals.larger_devices(plan, asked.cluster, kernels))
     if free:

@@ -14,7 +14,8 @@ import msgspec
 from foretell.errors import ForetellError
 from foretell.hardware import catalog, members
 from foretell.hardware.cluster import Cluster
-from foretell.plan.plan import Plan, axis_text
+from foretell.plan.plan import Plan, axis_text, policy_text
+from foretell.plan.policies.lora import Lora
 from foretell.plan.policies.microbatches import Microbatches
 from foretell.plan.policies.offload import Offload
 from foretell.plan.policies.precision import Precision
@@ -37,6 +38,9 @@ GROWTH: Final = (2, 4, 8, 16, 32, 64)
 
 LARGEST: Final = 131_072
 """Ranks above which no larger cluster is proposed: the largest that are being built have about as many."""
+
+LORA_RANK: Final = 16
+"""Of the adapters that are proposed: what people usually begin with."""
 
 PASSES: Final = "passes"
 """The group of changes that are nothing but other numbers of micro-batches."""
@@ -142,6 +146,17 @@ def shorter(plan: Plan, length: int) -> Iterator[Proposal]:
     while length >= SHORTEST:
         yield _proposal(f"sequences of {length}", "sequence", plan, seq=length)
         length //= 2
+
+
+def adapters(plan: Plan, length: int, nodes: int) -> Iterator[Proposal]:
+    """Adapters instead of all weights, with shorter sequences where those are not enough: for a few devices."""
+    if nodes > 1 or not length or plan.policy(Lora).rank:
+        return
+    policy = Lora(rank=LORA_RANK)
+    yield _with_policy(policy_text(policy), "adapters", plan, policy)
+    for one in shorter(plan, length):
+        with_both = _with_policy(f"{policy_text(policy)}, {one.what}", "adapters", plan, policy)
+        yield with_both._replace(seq=one.seq)
 
 
 def larger_devices(plan: Plan, cluster: Cluster, kernels: str) -> Iterator[Proposal]:
