@@ -26,7 +26,7 @@ from foretell.plan.setting import Setting
 from foretell.plan.text import parse
 from foretell.plan.trainer import trainer
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))  # behind the tests' own packages
 
 from configurations import MANIFEST, RULES, Example, held_out, kept
 

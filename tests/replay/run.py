@@ -194,7 +194,7 @@ SHOWN = 40
 def _search(case: Case) -> Digits:
     said = dict(case["said"])
     batch = None if "batch_per_rank" in said else case["batch"]
-    found = foretell.plan(case["model"], case["cluster"], batch, trainer=case["trainer"], **said)
+    found = foretell.plan(case["model"], case["cluster"], batch, trainer=case["trainer"], exhaustive=True, **said)
     rows = list(found.plans.rows())
     by_name = sorted(rows)[:: max(1, len(rows) // SHOWN)]
     return {

@@ -78,7 +78,7 @@ def test_why_a_plan_is_refused(foretell: Any) -> None:
 
 def test_why_a_plan_loses(foretell: Any) -> None:
     answer = json.loads(foretell("why", *SMALL, "--plan", "dp2 tp4 +m2 +bf16", "--json").out)
-    best = package.plan(TINY, "8xh100", batch=16, only=["dp", "tp"]).best
+    best = package.plan(TINY, "8xh100", batch=16, only=["dp", "tp"]).fastest
     assert best is not None
     assert answer["verdict"] == "loses" and answer["best"]["plan"] == best.plan == answer["path"][-1]["plan"]
     own = package.predict(TINY, "8xh100", "dp2 tp4 +m2 +bf16", batch=16)
@@ -89,7 +89,7 @@ def test_why_a_plan_loses(foretell: Any) -> None:
 
 
 def test_why_the_best_plan_is_the_best(foretell: Any) -> None:
-    best = package.plan(TINY, "8xh100", batch=16, only=["dp", "tp"]).best
+    best = package.plan(TINY, "8xh100", batch=16, only=["dp", "tp"]).fastest
     assert best is not None
     ran = foretell("why", *SMALL, "--plan", best.plan)
     assert "this plan is the best of all that were searched" in ran.out

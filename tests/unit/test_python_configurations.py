@@ -174,7 +174,7 @@ def test_the_embedding_and_the_head_count_as_layers(tmp_path: Path) -> None:
     more += f"\n    cfg.model.pipeline_model_parallel_size = 4\n    {both}"
     more += "\n    cfg.model.virtual_pipeline_model_parallel_size = 2"
     found = put_together(bridge(tmp_path, more).recipe(Launch(4, 8)))
-    assert str(found).startswith("pp4:interleaved,v2,split=15/16/16/16/16/16/16/15")
+    assert str(found).startswith("pp4:interleaved,v2,split=15/16x6/15")
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from foretell.oracle.advice import harmless
 from foretell.oracle.planning import Watching, like
 from foretell.oracle.predict import Prediction
 from foretell.oracle.priced_plans import Candidate
-from foretell.oracle.recommend import recommended_answer
+from foretell.oracle.refinement import refined_answer
 from foretell.oracle.request import Request
 from foretell.oracle.resolve import PlanEvaluator
 from foretell.oracle.upgrades import TIMES, Knob, hardware, jobs
@@ -82,7 +82,7 @@ def whatif(question: Request, again: bool = False, watching: Watching | None = N
     trial = PlanEvaluator(question)
     best: Candidate | None = None
     if plan is None:
-        found = recommended_answer(question, watching).found
+        found = refined_answer(question, watching).found
         best = found.best
         if best is None and not found.complete:
             raise BadInput("interrupted before a plan that fits was found", where="--plan best", fix="a plan's text")
@@ -92,7 +92,7 @@ def whatif(question: Request, again: bool = False, watching: Watching | None = N
         chosen, alike = best.value, question
     else:
         chosen, alike = trial.complete(trial.allowed(plan)), like(question, plan)
-        best = recommended_answer(alike, watching).found.best if again else None
+        best = refined_answer(alike, watching).found.best if again else None
     step = trial.predicted(chosen)
     effects = _Effects(trial, alike, chosen, step, again, watching)
     return WhatIf(
@@ -168,7 +168,7 @@ class _Effects:
     def _searched(self, effect: Effect, question: Request, times: float) -> Effect:
         if not self.again or times != TWICE:
             return effect
-        best = next(harmless(lambda: (recommended_answer(question, self.watching).found.best,)), None)
+        best = next(harmless(lambda: (refined_answer(question, self.watching).found.best,)), None)
         if best is None:
             return effect
         step = self.trial.elsewhere(question).predicted(best.value)

@@ -15,7 +15,7 @@ from foretell.errors import UnknownName, near
 FILE = Path(__file__).parents[1] / "terms.toml"
 
 
-class Term(msgspec.Struct, frozen=True, kw_only=True):
+class ScreenTerm(msgspec.Struct, frozen=True, kw_only=True):
     """One word: what it means, its other forms, and how its figure is computed."""
 
     means: str
@@ -24,9 +24,9 @@ class Term(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @functools.cache
-def terms() -> dict[str, Term]:
+def terms() -> dict[str, ScreenTerm]:
     """All of them by their first form."""
-    return msgspec.convert(tomllib.loads(FILE.read_text()), dict[str, Term])
+    return msgspec.convert(tomllib.loads(FILE.read_text()), dict[str, ScreenTerm])
 
 
 def names() -> list[str]:

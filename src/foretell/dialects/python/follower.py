@@ -15,12 +15,12 @@ from foretell.dialects.python.modules import ImportedModules, PythonModule
 from foretell.dialects.python.values import (
     NOTHING,
     OPEN,
-    BothWays,
     FunctionHere,
     Leaf,
     Listed,
     Made,
     PythonValue,
+    TwoBranches,
     code_of,
     unknown,
 )
@@ -49,7 +49,7 @@ class PythonFollower:
     ) -> tuple[PythonValue, Names]:
         """What a function returns, and the names that it leaves."""
         node, names = function.node, dict(function.around)
-        frame = _Frame(self, function.module, names)
+        frame = _CallFrame(self, function.module, names)
         places = [*node.args.posonlyargs, *node.args.args]
         usual = dict(zip((one.arg for one in reversed(places)), reversed(node.args.defaults), strict=False))
         usual |= {
@@ -67,11 +67,11 @@ class PythonFollower:
     def script(self, module: PythonModule) -> None:
         """Follow what stands outside of functions."""
         self.main = module
-        frame = _Frame(self, module, self.outside)
+        frame = _CallFrame(self, module, self.outside)
         frame.body([one for one in module.tree.body if not isinstance(one, ast.FunctionDef | ast.ClassDef)])
 
 
-class _Frame(PythonFrame):
+class _CallFrame(PythonFrame):
     """The statements of one function, or the outermost ones."""
 
     def body(self, statements: Sequence[ast.stmt]) -> PythonValue | None:
@@ -121,10 +121,10 @@ class _Frame(PythonFrame):
         if any(stops):  # a run that works does not come there
             returned = self.body(branches[stops.index(False)] if not all(stops) else [])
             return returned, returned is not None
-        ways = BothWays(self.names)
+        ways = TwoBranches(self.names)
         ends = any(isinstance(one, ast.Return) for one in ast.walk(statement)) and self.follower.left > 0
         results = [
-            _Frame(self.follower, self.module, names).body([*body, *(rest if ends else ())])
+            _CallFrame(self.follower, self.module, names).body([*body, *(rest if ends else ())])
             for body, names in zip(branches, ways.copies, strict=True)
         ]
         ways.settle(test)

@@ -112,7 +112,7 @@ def reachable(values: Iterable[PythonValue]) -> Iterator[Made]:
             yield one
 
 
-class BothWays:
+class TwoBranches:
     """Names and what they have, as each of two branches leaves them: first two copies, then what both agree on."""
 
     def __init__(self, names: dict[str, PythonValue]) -> None:
