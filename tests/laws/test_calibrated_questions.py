@@ -96,7 +96,9 @@ def test_all_verbs_say_the_same(file: Path) -> None:
     assert why.best == best
     assert why.prediction == _said("tp4 +bf16", "4xh200", 8, file)
     (row,) = foretell.sweep(TINY, "4xh200", 8, only=ONLY, calibration=file, jobs=1).rows
-    assert (row.plan, row.step_seconds, row.low_seconds) == (best.plan, best.step_seconds, step.interval[0])
+    assert found.best is not None
+    low = _said(found.best.plan, "4xh200", 8, file).interval[0]
+    assert (row.plan, row.step_seconds, row.low_seconds) == (found.best.plan, found.best.step_seconds, low)
     fit = foretell.fit(TINY, "4xh200", "dp4 +bf16", batch=8, calibration=file).prediction
     assert msgspec.structs.replace(fit, model=TINY) == _said(fit.plan, "4xh200", 8, file)
     scaled = foretell.scale(TINY, "4xh200", [2, 4], 8, only=ONLY, calibration=file)

@@ -186,7 +186,7 @@ def test_whatif_searches_for_the_best_of_the_other_hardware() -> None:
 def test_whatif_again_begins_with_the_best_plan_as_things_are(foretell: Any) -> None:
     asked = (TINY, "--on", "4xh100", "--batch", "8", "--only", "dp", "--plan", "dp2 +bf16")
     answer = json.loads(foretell("whatif", *asked, "--again", "--json").out)
-    best = package.plan(TINY, "4xh100", batch=8, only=["dp"], precision="bf16").best
+    best = package.plan(TINY, "4xh100", batch=8, only=["dp"], precision="bf16").fastest
     assert best is not None and answer["best"]["plan"] == best.plan != "dp2 +bf16"
     ratio = answer["prediction"]["step_seconds"] / best.step_seconds
     assert answer["best_faster"] == pytest.approx(ratio) and ratio > 1
