@@ -11,7 +11,9 @@ import pytest
 from foretell.oracle import planning, search
 from foretell.oracle.lower_bounds import roofline
 from foretell.oracle.mesh_rows import MeshRows
+from foretell.oracle.refinement import refined_answer
 from foretell.oracle.request import Request, SearchEffort
+from foretell.plan.policies.lora import Lora
 from questions import asked
 
 DENSE = "llama:layers=12,hidden=1024,heads=16,kv_heads=8,ffn=2816,vocab=32000,seq=1024"
@@ -100,6 +102,31 @@ def test_a_search_that_prunes_finds_what_pricing_every_plan_finds(name: str, mon
     near = {one for one in whole.plans.rows() if one[3] and one[1] <= 1.05 * roomy}
     assert near <= set(pruned.plans.rows())
     assert pruned.complete and not pruned.stopped
+
+
+LONG = "llama:layers=2,hidden=1024,heads=8,kv_heads=8,ffn=2048,vocab=1024,seq=65536"
+ROOFS = {**SPACES, "long sequences": (LONG, "8xh100", 8, "megatron-core", {"only": ("dp", "cp", "tp")})}
+
+
+@pytest.mark.parametrize("name", ROOFS)
+def test_no_plan_is_faster_than_the_roofline(name: str) -> None:
+    """Products with weights at the peak; masked attention, convolutions and what is not trained are left out."""
+    model, on, batch, trainer, said = ROOFS[name]
+    (question,) = asked(model, on, batch, trainer=trainer, **said)
+    answer = planning.answered(question)
+    space = answer.space
+    adapters = next((one for one in space.policies[0] if isinstance(one, Lora)), Lora())
+    least = roofline(adapters.trained(space.graph), space.job, space.precision, space.cluster)
+    assert answer.found.plans.seconds.min() >= least > 0
+
+
+def test_other_stages_may_be_faster_than_what_is_proven_of_the_space() -> None:
+    """What is proven after stages were chosen is not above the plan that they made."""
+    deep = "llama:layers=14,hidden=1024,heads=16,kv_heads=8,ffn=2816,vocab=128256,seq=1024"
+    (question,) = asked(deep, "8xa100-40", 32, trainer="megatron-core", fix="pp4:1f1b")
+    found = refined_answer(question).found
+    assert found.best is not None and found.finer
+    assert found.least_seconds <= found.best.step_seconds
 
 
 def test_some_searches_leave_most_plans_out(monkeypatch: pytest.MonkeyPatch) -> None:

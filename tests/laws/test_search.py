@@ -130,7 +130,7 @@ def test_equal_plans_are_told_plainest_first_whatever_the_order(monkeypatch: pyt
     told = answer(TINY, only=("dp", "cp", "tp")).found
     meshes = Space.meshes
 
-    def backwards(space: Space, first: Any = None) -> Any:
+    def backwards(space: Space, some: Any = None) -> Any:
         return iter(list(meshes(space))[::-1])
 
     monkeypatch.setattr(Space, "meshes", backwards)

@@ -347,3 +347,36 @@ def test_an_interrupted_search_says_how_much_it_saw(foretell: Any, monkeypatch: 
     page = " ".join(foretell(*asked).out.split())
     assert f"interrupted: {100 * answer['seen']:.0f} % of {answer['meshes']} meshes looked at" in page
     assert answer["stopped"] == "interrupted"
+
+
+# The time box, and what is left out. -----------------------------------------------------------------
+
+
+@pytest.fixture
+def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clock that jumps an hour with each look: every search is out of time after its first mesh."""
+    clock = iter(range(0, 10**9, 3600))
+    monkeypatch.setattr("foretell.oracle.search.time.perf_counter", lambda: float(next(clock)))
+
+
+def test_least_memory_is_that_of_all_plans(foretell: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = ("llama3.2-1b", "--on", "16xh100", "--batch", "64", "--only", "dp,tp,cp,recompute", "--by", "memory")
+    whole = json.loads(foretell(*asked, "--exhaustive", "--json").out)
+    monkeypatch.setattr("foretell.oracle.search.SMALL", 0)
+    assert json.loads(foretell(*asked, "--json").out)["best"] == whole["best"]
+
+
+@pytest.mark.usefixtures("hurried")
+def test_out_of_time_every_number_of_gpus_has_an_answer(foretell: Any) -> None:
+    asked = (TINY, "--on", "h100", "--gpus", "2..8", "--batch", "8", "--seconds", "60")
+    answer = json.loads(foretell(*asked, "--json").out)
+    assert [one["ranks"] for one in answer["searches"]] == [2, 4, 8]
+    assert answer["stopped"] == "out of time" and answer["best"] is not None
+
+
+@pytest.mark.usefixtures("hurried")
+def test_out_of_time_nothing_is_said_of_what_was_not_looked_at(foretell: Any) -> None:
+    ran = foretell(TINY, "--on", "4xh100", "--batch", "8", "--max-memory", "1 MB", "--seconds", "60")
+    text = " ".join(ran.out.split())
+    assert ran.code == 1
+    assert text.startswith("No plan found so far fits 4xh100; out of time:") and "also searched" not in text

@@ -90,7 +90,7 @@ def answers_of(questions: Sequence[Request], progress: Progress) -> list[Plannin
     found: list[PlanningAnswer] = []
     for question in questions:
         found.append(answered(question, progress.of))
-        if not found[-1].found.complete:
+        if found[-1].found.interrupted:
             break
     progress.end()
     return found
@@ -101,7 +101,7 @@ def refuse(answers: Sequence[PlanningAnswer]) -> list[PlanningAnswer]:
     from foretell.oracle.planning import other_batches, without_axes
     from foretell.plan.refusal import PlanRefused, Refusal
 
-    if any(not one.found.complete for one in answers):
+    if any(one.found.interrupted for one in answers):
         raise click.Abort
     first = answers[-1]
     rules = tuple(Refusal(rule, first.space.why[rule]) for rule in first.found.refused)
@@ -135,7 +135,7 @@ def what_would_fit(answers: Sequence[PlanningAnswer], progress: Progress) -> lis
     try:
         for one in would_fit(nearest(answers).question, progress.of):
             tried.append(one)
-            if not one.answer.found.complete:
+            if one.answer.found.interrupted:
                 break
     except KeyboardInterrupt:
         pass

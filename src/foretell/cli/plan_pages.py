@@ -16,7 +16,8 @@ from foretell.oracle.predict import Prediction
 from foretell.oracle.priced_plans import Candidate
 from foretell.oracle.ratios import order_right
 from foretell.oracle.recommend import SLOWER
-from foretell.oracle.search import OUT_OF_TIME, SearchResult
+from foretell.oracle.search import SearchResult
+from foretell.oracle.search_result import OUT_OF_TIME
 from foretell.plan.plan import Plan, axis_text, policy_text
 from foretell.units import show_bytes, show_of, show_percent, show_rate, show_span
 from foretell.units import show_seconds as seconds
@@ -83,13 +84,7 @@ def _reason(answer: PlanningAnswer, best: Candidate, fastest: Candidate) -> str:
     slower, free = best.step_seconds / fastest.step_seconds - 1, show_percent(answer.question.effort.headroom, 0)
     if slower > SLOWER:
         return f"the fastest plan with {free} head-room, {show_percent(slower)} slower than the fastest of all"
-    known = order_right(best, fastest)
-    text = f"the simplest plan with {free} head-room that is at most {show_percent(SLOWER, 0)} slower than the fastest"
-    if known is None or slower == 0:
-        return text
-    apart = f"{show_percent(known.above, 0)[:-2]} to {show_percent(known.up_to, 0)}"
-    right = show_percent(known.right / known.pairs, 0)
-    return f"{text}: of {known.pairs} measured pairs predicted {apart} apart, {right} were in the predicted order"
+    return f"the simplest plan with {free} head-room that is at most {show_percent(SLOWER, 0)} slower than the fastest"
 
 
 def _beside(answer: PlanningAnswer) -> Iterator[tuple[str, str]]:
@@ -98,10 +93,18 @@ def _beside(answer: PlanningAnswer) -> Iterator[tuple[str, str]]:
     assert best is not None
     if found.fastest is not None and found.fastest.plan != best.plan:
         yield "fastest", found.fastest.plan
-        yield "", _against(found.fastest, best, found.capacity)
+        yield "", f"{_against(found.fastest, best, found.capacity)}{_how_sure(best, found.fastest)}"
     if found.smaller is not None:
         yield "smaller", found.smaller.plan
         yield "", _against(found.smaller, best, found.capacity)
+
+
+def _how_sure(best: Candidate, fastest: Candidate) -> str:
+    """How often measured pairs of plans that are predicted as close as these ran in the predicted order."""
+    known = order_right(best, fastest)
+    if known is None or best.step_seconds <= fastest.step_seconds:
+        return ""
+    return f"; {known.right} of {known.pairs} measured pairs of plans as near as these ran in the predicted order"
 
 
 def _against(one: Candidate, best: Candidate, capacity: float) -> str:
@@ -267,16 +270,26 @@ def amount(found: SearchResult, everything: bool = True) -> str:
     if not found.complete:
         lines.append(_stopped(found))
     elif found.best is not None:
-        lines.append("proven: no plan of this space is faster than the fastest")
+        lines.append(_proven(found))
     if not everything:
         lines.append("--all prints the best plan of each mesh, the Pareto front, and what was refused")
     return "\n".join(folded(line, 2) for line in lines)
 
 
+def _proven(found: SearchResult) -> str:
+    """What is known of all plans that are not in front: of the space, and of stages and parts chosen for some."""
+    fastest = found.fastest or found.best
+    assert fastest is not None
+    if found.least_seconds >= (1 - SMALL) * fastest.step_seconds:
+        return "proven: no plan of this space is faster than the fastest"
+    more = show_percent(1 - found.least_seconds / fastest.step_seconds)
+    return f"proven: no plan of this space is faster than the fastest; other stages or parts gain at most {more}"
+
+
 def _stopped(found: SearchResult) -> str:
     """How much of the space was seen, and what could still be faster."""
     if found.seen == 1.0:
-        return "interrupted while stages and parts were chosen: all meshes were priced"
+        return f"{found.stopped} while stages and parts were chosen: all meshes were looked at"
     least = f"; no plan can be faster than {seconds(found.least_seconds)}" if found.least_seconds else ""
     more = "; --seconds 120 looks further" if found.stopped == OUT_OF_TIME else ""
     seen = show_percent(found.seen, 0)
@@ -337,8 +350,11 @@ def nothing_page(answer: PlanningAnswer, tried: Sequence[Tried]) -> str:
     nearest = found.nearest
     assert nearest is not None
     over = nearest.memory_bytes - found.capacity
+    first = f"No plan of {fit(found.model, 40)} fits {found.cluster}: {found.evaluated:,} were priced."
+    if not found.complete and found.seen < 1:
+        first = f"No plan found so far fits {found.cluster}; {_stopped(found)}"
     lines = [
-        ("", f"No plan of {fit(found.model, 40)} fits {found.cluster}: {found.evaluated:,} were priced."),
+        ("", first),
         ("nearest", nearest.plan),
         ("memory", f"{show_of(nearest.memory_bytes, found.capacity)} usable"),
         ("over by", f"{show_bytes(over)}, {show_percent(over / found.capacity)} of usable"),

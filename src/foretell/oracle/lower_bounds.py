@@ -20,9 +20,9 @@ import numpy
 from foretell.cost.layer_cost import LayerCost
 from foretell.hardware.cluster import Cluster
 from foretell.model.graph import Graph
-from foretell.model.operators.convolution import Convolution
+from foretell.model.operator import PARTS
+from foretell.model.operators.matmul import Matmul
 from foretell.model.resize import with_samples
-from foretell.model.totals import matrix_work
 from foretell.plan.job import Job
 from foretell.plan.policies.precision import Precision
 from foretell.plan.schedule import SLOT_KINDS
@@ -163,11 +163,14 @@ def least_bytes(counts: StageCounts, kinds: Any) -> float:
 
 
 def roofline(graph: Graph, job: Job, precision: Precision, cluster: Cluster) -> float:
-    """Seconds of the model's matrix work at the peak of all devices: no plan takes less. 0: not known.
+    """Seconds of the products with weights at the peak of all devices: no plan takes less.
 
-    Convolutions may do with less work than their definition (Winograd's algorithm), so networks of them have none.
+    Attention is left out, because its kernels skip what is masked, and so are convolutions, which may do with less work
+    than their definition (Winograd's algorithm). What is not trained is left out where the graph says so.
     """
-    if any(isinstance(node.operator, Convolution) for _, node in graph.nodes()):
-        return 0.0
-    rate = cluster.device.matrix_rate(precision.format.kernels)
-    return matrix_work(with_samples(graph, job.batch)) / (cluster.ranks * rate) * ROUNDING
+    whole = with_samples(graph, job.batch)
+    products = [(block, node) for block, node in whole.nodes() if isinstance(node.operator, Matmul)]
+    work = sum(
+        node.cost(part, whole.widths(block, node)).matrix * block.times for block, node in products for part in PARTS
+    )
+    return work / (cluster.ranks * cluster.device.matrix_rate(precision.format.kernels)) * ROUNDING

@@ -15,8 +15,10 @@ from typing import Final, NamedTuple
 from foretell.hardware.cluster import Cluster
 from foretell.model.graph import Graph
 from foretell.model.totals import totals
+from foretell.plan.facts import facts
 from foretell.plan.storage import STORAGES
 from foretell.plan.strategies.data import Data
+from foretell.plan.strategies.pipeline import Pipeline
 from foretell.plan.strategy import Strategy
 
 
@@ -30,7 +32,7 @@ class DoublingCost(NamedTuple):
 SHARES: Final = {
     "tp": DoublingCost(0.07, 0.5),
     "cp": DoublingCost(0.03, 0.15),
-    "pp": DoublingCost(0.02, 0.02),
+    "pp": DoublingCost(0.03, 0.03),
     "dp": DoublingCost(0.0, 0.01),
     "ep": DoublingCost(0.02, 0.06),
 }
@@ -39,24 +41,25 @@ throughput when tensor parallelism left the node; the rest is order of magnitude
 
 OTHERS: Final = DoublingCost(0.1, 0.4)
 
-STATES: Final = 16.0
-"""Bytes of weights, gradients and Adam's states for each parameter in mixed precision (Rajbhandari et al. 2020,
-ZeRO, arXiv 1910.02054, section 3.1)."""
+WEIGHTS, GRADIENTS, STATES = 2.0, 3.0, 12.0
+"""Bytes of each parameter in mixed precision (Rajbhandari et al. 2020, ZeRO, arXiv 1910.02054, section 3.1); gradients
+are of two or four bytes."""
 
-WEIGHTS: Final = 2.0
-"""Those of them that every rank holds unless weights themselves are in shares."""
+FREE: Final = 0.6
+"""The share of a device that weights, gradients and states may fill without anybody having to care for activations."""
 
 
 class Estimate:
     """A guess at what a mesh costs, in steps of one that loses nothing."""
 
-    def __init__(self, graph: Graph, cluster: Cluster, capacity: float) -> None:
-        self.node = max(1, cluster.ranks_per_node)
+    def __init__(self, graph: Graph, cluster: Cluster, capacity: float, batch: int) -> None:
+        self.node, self.batch = max(1, cluster.ranks_per_node), batch
         self.filled = totals(graph).parameters / capacity  # devices for a byte of each parameter
+        self.layers = max(1, facts(graph).layers)
 
     def __call__(self, axes: Iterable[Strategy]) -> float:
         """Innermost axes lie closest together."""
-        cost, inner, split, data = 0.0, 1, 1, None
+        cost, inner, split, stages, data = 0.0, 1, 1, 1, None
         for axis in reversed(tuple(axes)):
             cost += self._lost(axis.word, axis.world, inner)
             if isinstance(axis, Data):
@@ -64,17 +67,20 @@ class Estimate:
                 cost += self._lost("ep", axis.experts, inner)
             elif axis.word not in ("cp", "spatial"):
                 split *= axis.world
+                stages *= axis.world if axis.word == Pipeline.word else 1
             inner *= axis.world
-        return cost + max(0.0, self._bytes(data) / split * self.filled - 0.8)
+        bubble = (stages - 1) * (data.world if data else 1) / self.batch / 2  # over micro-batches of one; interleaved
+        return cost + bubble + max(0.0, self._bytes(data, stages) / split * self.filled - FREE)
 
     def _lost(self, word: str, ranks: int, inner: int) -> float:
         share = SHARES.get(word, OTHERS)
         return math.log2(ranks) * (share.inside if inner * ranks <= self.node else share.across)
 
-    def _bytes(self, data: Data | None) -> float:
-        """Of each parameter on a rank of the data axis."""
+    def _bytes(self, data: Data | None, stages: int) -> float:
+        """Of each parameter on a rank of the data axis; most of a model of experts are those."""
         if data is None or data.world == 1:
-            return STATES
-        stored, ways, rest = STORAGES[data.storage], data.shard or data.world, STATES - WEIGHTS
-        weights = WEIGHTS / (ways if stored.weights else data.experts)  # most weights of such a model are of experts
-        return weights + rest / (ways if stored.states else data.experts)
+            return WEIGHTS + GRADIENTS + STATES
+        stored, ways = STORAGES[data.storage], data.shard or data.world
+        kept = [(WEIGHTS, stored.weights), (GRADIENTS, stored.gradients), (STATES, stored.states)]
+        whole = 2 * WEIGHTS * stages / self.layers / data.experts if stored.weights else 0.0  # two layers, gathered
+        return whole + sum(size / (ways if shared else data.experts) for size, shared in kept)

@@ -159,6 +159,11 @@ class MeshRows:
             own = {"which": numpy.array(wanted)[:, None], **self._plans(rows, variants).columns()}
             yield MeshPlans((len(wanted), len(variants.own)), {**named, **own})
 
+    @property
+    def everything(self) -> Any:
+        """That every variant is alive."""
+        return numpy.ones(len(self._variants().own), dtype=bool)
+
     # bounds
 
     def least(self, bounds: MeshBounds, which: int) -> tuple[Any, Any]:

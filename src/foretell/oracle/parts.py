@@ -1,6 +1,6 @@
 """Parts that the plans of a space have in common, each priced once and written down in the engine's tables.
 
-RankProgram programs are priced for all numbers of samples at once, as arrays: of all parts they take longest to price.
+Rank programs are priced for all numbers of samples at once, as arrays: of all parts they take longest to price.
 """
 
 from __future__ import annotations

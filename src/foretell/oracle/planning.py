@@ -113,7 +113,7 @@ def answered_best(questions: Sequence[Request]) -> PlanningAnswer:
     answers: list[PlanningAnswer] = []
     for question in questions:
         answers.append(answered(question))
-        if not answers[-1].found.complete:
+        if answers[-1].found.interrupted:
             break
     return best_of(answers, "time") or nearest(answers)
 
@@ -235,7 +235,7 @@ def would_fit(question: Request, watching: Watching | None = None) -> Iterator[T
         for what, other in others:
             found = list(_tried(what, other, watching))
             yield from found
-            if any(one.best or not one.answer.found.complete for one in found):
+            if any(one.best or one.answer.found.interrupted for one in found):
                 break
 
 

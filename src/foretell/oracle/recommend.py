@@ -11,14 +11,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+import msgspec
 import numpy
 
 from foretell.cost.memory import usable_bytes
-from foretell.oracle.planning import PlanningAnswer, Watching, answered, replaced
+from foretell.oracle.advice import harmless
+from foretell.oracle.planning import OTHERS, PlanningAnswer, Watching, answered, replaced
 from foretell.oracle.priced_plans import Candidate, PricedPlans, plainness
 from foretell.oracle.ratios import indistinguishable
 from foretell.oracle.refinement import refined_answer
-from foretell.oracle.request import Request, SearchEffort
+from foretell.oracle.request import Request
 from foretell.oracle.simplicity import simplicity
 
 SLOWER: Final = 0.03
@@ -99,8 +101,9 @@ def _of_its_mesh(answer: PlanningAnswer, best: Candidate) -> Iterable[PricedPlan
     if not answer.found.excluded or question.search.fixed:
         return
     fixed = " ".join(f"{axis.word}{axis.world}" for axis in best.value.axes if axis.world > 1)
-    mesh = question.changed(effort=SearchEffort(exhaustive=True)).searching(fixed=fixed)
-    yield answered(mesh).found.plans
+    effort = msgspec.structs.replace(question.effort.shared(OTHERS), exhaustive=True)
+    for one in harmless(lambda: (answered(question.changed(effort=effort).searching(fixed=fixed)),)):
+        yield one.found.plans
 
 
 def _first(one: Candidate) -> tuple[float, float, tuple[int, int, str]]:

@@ -19,7 +19,8 @@ from foretell.oracle.part_choice import best_part, open_axes
 from foretell.oracle.planning import PlanningAnswer, Watching, answered, replaced
 from foretell.oracle.priced_plans import Candidate, PricedPlans, plainness
 from foretell.oracle.request import Request
-from foretell.oracle.search import Refinement, SearchResult
+from foretell.oracle.search import ROOM, Refinement, SearchResult
+from foretell.oracle.search_result import INTERRUPTED, OUT_OF_TIME
 from foretell.oracle.stages import Effort, best_split, may_choose
 from foretell.plan.plan import Plan
 from foretell.plan.policies.recompute import Recompute
@@ -28,9 +29,6 @@ from foretell.plan.strategies.pipeline import Pipeline
 
 FARTHEST = 1.3
 """How much slower than the best a plan may be: a vocabulary as large as some layers makes a stage so much longer."""
-
-ROOM = 1.25
-"""How much more memory than there is it may need: layers go from the fullest rank to others."""
 
 WORTH = 1e-3
 """The part of a step that has to be saved: a plan should not have more words for nothing."""
@@ -71,15 +69,18 @@ Choosing = Callable[[str, float], None]
 def refine(answer: PlanningAnswer, choosing: Choosing | None = None) -> PlanningAnswer:
     """The answer with stages and parts chosen for the plans that lead it; Ctrl-C ends this with the best so far."""
     told: list[Refinement] = []
-    complete = answer.found.complete
-    for choice in CHOICES if complete else ():
-        answer, found, complete = _chosen(answer, choice, choosing or (lambda what, share: None))
+    stopped = answer.found.stopped
+    until = time.perf_counter() + answer.question.effort.seconds - answer.found.seconds
+    for choice in CHOICES if not answer.found.interrupted else ():
+        answer, found, ended = _chosen(answer, choice, choosing or (lambda what, share: None), until)
         told += [found] if found.tried else []
-        if not complete:
+        stopped = stopped or ended
+        if ended:
             break
-    if not told and complete == answer.found.complete:
+    if not told and stopped == answer.found.stopped:
         return answer
-    return answer._replace(found=replaced(answer.found, finer=tuple(told), complete=complete))
+    changes = {"finer": tuple(told), "complete": not stopped, "stopped": stopped}
+    return answer._replace(found=replaced(answer.found, **changes))
 
 
 def refined_answer(question: Request, watching: Watching | None = None) -> PlanningAnswer:
@@ -88,14 +89,13 @@ def refined_answer(question: Request, watching: Watching | None = None) -> Plann
 
 
 def _chosen(
-    answer: PlanningAnswer, choice: RefinementChoice, choosing: Choosing
-) -> tuple[PlanningAnswer, Refinement, bool]:
+    answer: PlanningAnswer, choice: RefinementChoice, choosing: Choosing, until: float
+) -> tuple[PlanningAnswer, Refinement, str]:
     """The answer with the fastest of the plans for which something is chosen, if it is faster than all others.
 
-    And whether all were tried: nobody interrupted.
+    And why not all were tried: somebody interrupted, or the time was out.
     """
-    before, best, tried, effort, complete = answer.found.best, None, 0, Effort(), True
-    until = time.perf_counter() + answer.question.effort.seconds - answer.found.seconds
+    before, best, tried, effort, ended = answer.found.best, None, 0, Effort(), ""
     reached = before.step_seconds if before else float("inf")
     try:
         for setting in _leading(answer, choice, reached):
@@ -104,12 +104,15 @@ def _chosen(
             found = choice.choose(answer, setting, reached * (1 - WORTH), effort)
             if found is not None:
                 best, reached = found, found.best.step_seconds
-            if effort.spent > choice.effort or time.perf_counter() > until:
+            if effort.spent > choice.effort:
+                break
+            if time.perf_counter() > until:
+                ended = OUT_OF_TIME
                 break
     except KeyboardInterrupt:
-        complete = False
+        ended = INTERRUPTED
     if best is None:
-        return answer, Refinement(what=choice.what, tried=tried, before=before), complete
+        return answer, Refinement(what=choice.what, tried=tried, before=before), ended
     one = best.best
     told = Refinement(
         what=choice.what,
@@ -120,15 +123,16 @@ def _chosen(
         memory_bytes=one.memory_bytes,
         least_seconds=best.least,
     )
-    return answer._replace(found=_led(answer, one)), told, complete
+    return answer._replace(found=_led(answer, one, best.least)), told, ended
 
 
-def _led(answer: PlanningAnswer, best: Candidate) -> SearchResult:
-    """What was found, with another plan in front."""
+def _led(answer: PlanningAnswer, best: Candidate, least: float) -> SearchResult:
+    """What was found, with another plan in front, which other choices could better down to `least` seconds."""
     found = answer.found
     smaller = (one for one in found.pareto if one.memory_bytes < best.memory_bytes)
     top = (best, *found.top)[: answer.question.top]
-    return replaced(found, best=best, top=top, pareto=(best, *smaller))
+    proven = min(found.least_seconds, least)
+    return replaced(found, best=best, top=top, pareto=(best, *smaller), least_seconds=proven)
 
 
 # plans in front

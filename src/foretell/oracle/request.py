@@ -64,14 +64,14 @@ class SearchEffort(msgspec.Struct, frozen=True, kw_only=True):
 
     exhaustive: bool = False  # price every plan, those that provably cannot win too
     seconds: float = float("inf")  # after which it ends with the best so far
-    margin: float = 0.05  # plans up to this much slower than the fastest with head-room are priced, too
+    margin: float = 0.1  # plans up to this much slower than the fastest with head-room are priced, too
     headroom: float = 0.08  # of what a device may use, left free by plans that are recommended
 
     def __post_init__(self) -> None:
         if not 0 <= self.headroom < 1:
             raise BadInput(f"a head-room of {self.headroom:g}", where="--headroom", fix="a share of memory: 0.08, 8%")
         if not self.seconds > 0:
-            raise BadInput(f"{self.seconds:g} seconds", where="--seconds", fix="more than 0: --seconds 20")
+            raise BadInput(f"{self.seconds:g} seconds", where="--seconds", fix="--seconds 20, or 0 for no limit")
 
     def shared(self, searches: int) -> SearchEffort:
         """That of each of several searches which together take as long as one may."""

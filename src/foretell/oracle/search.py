@@ -30,17 +30,19 @@ from foretell.oracle.mesh_rows import Columns, MeshPlans, MeshRows
 from foretell.oracle.parts import Parts, PolicySet
 from foretell.oracle.priced_plans import PricedPlans
 from foretell.oracle.request import WHOLE, SearchEffort
-from foretell.oracle.search_result import Refinement, SearchResult
+from foretell.oracle.search_result import INTERRUPTED, OUT_OF_TIME, Refinement, SearchResult
 from foretell.oracle.space import Space, Way
 from foretell.plan.plan import Plan
 from foretell.plan.policies.batchnorm import BatchNorm
 from foretell.plan.policies.lora import Lora
+from foretell.plan.policies.offload import Offload
+from foretell.plan.policies.recompute import Recompute
 from foretell.plan.strategies.pipeline import Pipeline
 from foretell.plan.strategy import Strategy
 from foretell.timeline.columns import PLAN_COLUMNS, REAL, plan_arrays, plan_rows
 from foretell.timeline.engine import is_compiled, kernels
 
-__all__ = ["TOP", "Refinement", "SearchResult", "Watch", "search"]
+__all__ = ["OUT_OF_TIME", "TOP", "Refinement", "SearchResult", "Watch", "search"]
 
 TOP = 10
 """Plans that are told as the best ones, where nobody says how many."""
@@ -48,14 +50,15 @@ TOP = 10
 CHUNK = 200_000
 """Plans that are priced at a time: enough that the start does not count, few enough that they fit a cache."""
 
+ROOM = 1.25
+"""How much more memory than there is a plan may need for which other stages are tried: layers go from the fullest rank
+to others."""
+
 SMALL = 150
 """Meshes up to which a space is priced as a whole: it takes a second or two."""
 
 FIRST, WAVE = 200, 3_001
 """The same where plans that cannot win are left out: the first time, and each time after that."""
-
-INTERRUPTED, OUT_OF_TIME = "interrupted", "out of time"
-"""Why a search ended before its end."""
 
 FEW = 3_000
 """Plans for which compiling, half a minute on a machine that never did it, does not pay."""
@@ -109,6 +112,9 @@ class _Search:
         self.done = 0
         self.excluded = 0  # plans that cannot win
         self.roomy = float("inf")  # seconds of the fastest plan with head-room so far
+        self.sampling = False  # of each family of meshes the likeliest, with few sets of policies
+        self.sampled: dict[int, frozenset[int]] = {}  # those sets, by mesh
+        self.compiling = 0.0  # seconds: kernels are compiled once on a machine, and the time box is for searching
 
     def run(self) -> SearchResult:
         with _nothing_collected():
@@ -119,11 +125,11 @@ class _Search:
         stopped = ""
         try:
             for axes in self._meshes():
-                self._add(axes)
+                self._add(axes, self.sampling)
                 self.watch(self.done + self.waiting)
                 if self.waiting >= self._enough():
                     self._evaluate()
-                if time.perf_counter() - start > self.effort.seconds:
+                if time.perf_counter() - start - self.compiling > self.effort.seconds:
                     stopped = OUT_OF_TIME
                     break
             self._evaluate()
@@ -139,38 +145,72 @@ class _Search:
         return not self.effort.exhaustive and self.space.mesh_count > SMALL
 
     def _meshes(self) -> Iterator[tuple[Strategy, ...]]:
-        first = Estimate(self.graph, self.cluster, self.capacity) if self._prunes else None
-        return self.space.meshes(first)
+        """All of them in the order of the space; or the likely ones first: the likeliest of each family (axes and their
+        ranks, however weights are stored), then the others of the families in which the fastest plans were found."""
+        if not self._prunes:
+            return self.space.meshes()
+        return self._likely_first()
+
+    def _likely_first(self) -> Iterator[tuple[Strategy, ...]]:
+        likely = sorted(
+            self.space.every_mesh, key=Estimate(self.graph, self.cluster, self.capacity, self.space.job.batch)
+        )
+        families = {_family(axes): axes for axes in reversed(likely)}
+        self.sampling = True
+        yield from self.space.meshes(list(families.values())[::-1])
+        self._evaluate()
+        self.sampling, self.space.looked = False, 0
+        yield from self.space.meshes(sorted(likely, key=self._of_families()))
+
+    def _of_families(self) -> Callable[[tuple[Strategy, ...]], float]:
+        """Seconds of the fastest plan that was found in a mesh's family, and fits."""
+        best: dict[Hashable, float] = defaultdict(lambda: float("inf"))
+        for names, seconds, memory in self.priced:
+            fits = memory <= self.capacity
+            for number, taken in zip(names[fits, 0].tolist(), seconds[fits].tolist(), strict=True):
+                family = _family(self.meshes[number])
+                best[family] = min(best[family], taken)
+        return lambda axes: best[_family(axes)]
 
     def _enough(self) -> int:
         """Plans that are worth pricing: at first few, so that what cannot win is soon known."""
         return CHUNK if not self._prunes else FIRST if not self.done else WAVE
 
-    def _add(self, axes: tuple[Strategy, ...]) -> None:
-        """The plans of a mesh that may win, all or none."""
+    def _add(self, axes: tuple[Strategy, ...], sample: bool = False) -> None:
+        """The plans of a mesh that may win, all or none; of a sample those with few sets of policies."""
         found: list[MeshPlans] = []
-        plans = 0
+        plans, before = 0, self.sampled.pop(id(axes), frozenset())
         for own in self.alike:
             rows = MeshRows(self.parts, axes, own)
-            found += rows.blocks(len(self.meshes), self._may_win(rows))
-            plans += rows.size
+            wanted = [which for which in rows.allowed if which not in before and (not sample or self._usual(which))]
+            found += rows.blocks(len(self.meshes), self._may_win(rows, wanted))
+            if sample:
+                self.sampled[id(axes)] = self.sampled.get(id(axes), frozenset()) | set(wanted)
+            plans += len(wanted) * rows.size // max(1, len(rows.allowed))
         self.meshes.append(axes)
         self.blocks += found
         priced = sum(block.size for block in found)
         self.excluded += plans - priced
         self.waiting += priced
 
-    def _may_win(self, rows: MeshRows) -> dict[int, Any] | None:
+    def _usual(self, which: int) -> bool:
+        """Whether a set of policies is one that an engineer tries first: nothing runs again, or every block does."""
+        recompute, offload = (self.chosen[which].plan.policy(kind) for kind in (Recompute, Offload))
+        return recompute.option in ("none", "block") and not offload.moved
+
+    def _may_win(self, rows: MeshRows, wanted: Sequence[int]) -> dict[int, Any] | None:
         """Of each set of policies the variants whose bounds are below what was found, and fit; None: any may."""
-        if not self._prunes or self.roomy == float("inf") or not rows.size:
+        if not self._prunes or not rows.size:
             return None
+        if self.roomy == float("inf"):
+            return dict.fromkeys(wanted, rows.everything)
         limit = self.roomy * (1 + self.effort.margin)
         if all(least(rows.least(self.bounds, which)[0]) > limit for which in rows.plainest()):
             return {}
         found: dict[int, Any] = {}
-        for which in rows.allowed:
+        for which in wanted:
             seconds, memory = rows.least(self.bounds, which)
-            alive = (seconds <= limit) & (memory <= self.capacity)
+            alive = (seconds <= limit) & (memory <= ROOM * self.capacity)
             if alive.any():
                 found[which] = alive
         return found
@@ -185,7 +225,7 @@ class _Search:
             self.begun, self.blocks = _in_order(self.blocks), []
         columns, order = self.begun
         self.used.update(numpy.unique(columns["program"][order]).tolist())
-        fast = available() and (len(order) > FEW or is_compiled())
+        fast = available() and (self._prunes or len(order) > FEW or is_compiled())
         engine, tables = kernels(fast), self.parts.table.tables(fast)
         rows = {name: columns[name] for name in PLAN_COLUMNS}
         plans = plan_arrays(rows, order) if fast else plan_rows({name: own[order] for name, own in rows.items()}, False)
@@ -193,9 +233,10 @@ class _Search:
         held, seconds, memory = _packed(columns, HOLDS)[order], numpy.zeros(len(order)), numpy.zeros(len(order))
         for first in range(0, len(order), SLICE):
             self.begun, self.waiting = (columns, order[first:]), len(order) - first
-            own = slice(first, min(first + SLICE, len(order)))
+            own, begin = slice(first, min(first + SLICE, len(order))), time.perf_counter()
             engine.evaluate(tables, plans, own.start, own.stop, seconds)
             engine.evaluate_memory(tables, plans, first + numpy.argsort(held[own], kind="stable"), memory)
+            self.compiling += time.perf_counter() - begin if fast and not self.compiling else 0.0
             self.priced.append((names[own], seconds[own], memory[own]))
             self.done += own.stop - own.start
             self.roomy = min(self.roomy, least(seconds[own][memory[own] <= self.capacity * self.effort.room]))
@@ -244,8 +285,11 @@ class _Search:
 
     def _least(self, best: float, stopped: str) -> float:
         """Seconds that no plan of the space takes less than, as far as that is proven."""
-        found = roofline(self.graph, self.space.job, self.space.precision, self.cluster) if stopped else best
-        return min(found, best) if best < float("inf") else 0.0
+        if not stopped:
+            return best if best < float("inf") else 0.0
+        trained = {one.plan.policy(Lora).trained(self.graph) for one in self.chosen}
+        found = min(roofline(graph, self.space.job, self.space.precision, self.cluster) for graph in trained)
+        return min(found, best)
 
     def _named(self, name: Any) -> Plan:
         number, which, place, count = (int(value) for value in name)
@@ -289,6 +333,11 @@ def _packed(columns: Columns, names: Sequence[str]) -> Any:
     for name in names:
         found = found * (int(columns[name].max()) + 2) + columns[name] + 1  # none is less than -1
     return found
+
+
+def _family(axes: tuple[Strategy, ...]) -> Hashable:
+    """The axes of a mesh with their ranks, and ranks of experts."""
+    return tuple((axis.word, axis.world, getattr(axis, "experts", 1)) for axis in axes)
 
 
 def _by_model(chosen: Sequence[PolicySet]) -> list[dict[int, PolicySet]]:

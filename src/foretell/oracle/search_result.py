@@ -10,6 +10,9 @@ from foretell.oracle.priced_plans import Candidate, PricedPlans
 from foretell.summary import Summarized, plans
 from foretell.units import show_bytes
 
+INTERRUPTED, OUT_OF_TIME = "interrupted", "out of time"
+"""Why a search ended before its end."""
+
 
 class Refinement(msgspec.Struct, frozen=True, kw_only=True):
     """What was chosen for the leading plans beside what the search varies; see `oracle.refinement`."""
@@ -61,7 +64,12 @@ class SearchResult(Summarized, frozen=True, kw_only=True, dict=True):
     least_seconds: float = 0.0  # proven: no plan of the space that fits takes less; 0: nothing is
     finer: tuple[Refinement, ...] = ()  # what was chosen beside what the search varies
     fastest: Candidate | None = None  # the optimum of the space, however full a device is
-    smaller: Candidate | None = None  # the fastest plan that needs a quarter less memory than the recommended one
+    smaller: Candidate | None = None  # of those priced, the fastest that needs a quarter less than the recommended one
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether somebody stopped it, and waits for no further search."""
+        return self.stopped == INTERRUPTED
 
     @property
     def plans(self) -> PricedPlans:

@@ -11,7 +11,7 @@ import functools
 import itertools
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -122,9 +122,9 @@ class Space:
         """Meshes before rules are asked about them as a whole."""
         return len(self.every_mesh)
 
-    def meshes(self, first: Callable[[tuple[Strategy, ...]], float] | None = None) -> Iterator[tuple[Strategy, ...]]:
-        """Every mesh that no rule refuses, those with the least of a figure first."""
-        for axes in sorted(self.every_mesh, key=first) if first else self.every_mesh:
+    def meshes(self, some: Iterable[tuple[Strategy, ...]] | None = None) -> Iterator[tuple[Strategy, ...]]:
+        """Every mesh that no rule refuses, or those of some."""
+        for axes in self.every_mesh if some is None else some:
             self.looked += 1
             if self._passes(self._broken_mesh(axes), whole=True):
                 yield axes

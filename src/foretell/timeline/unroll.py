@@ -2,7 +2,7 @@
 
 An order depends on the schedule, the ranks, the micro-batches and the stages of a rank, on nothing else. Once a
 pipeline is full, each round of as many micro-batches as ranks adds the same, or nearly so where a host gets ahead
-of its device very slowly (docs/timeline.md): long steps are unrolled_schedule up to there.
+of its device very slowly (docs/timeline.md): long steps are unrolled up to there.
 """
 
 from __future__ import annotations
@@ -109,13 +109,13 @@ class SlotOrder:
 
 
 class UnrolledSchedule(NamedTuple):
-    """The order of a step that is unrolled_schedule, the one a round shorter, and rounds that are still to come."""
+    """The order of a step that is unrolled, the one a round shorter, and rounds that are still to come."""
 
     order: SlotOrder
     before: SlotOrder | None
     rounds: int
     moments: Moments  # of the whole step
-    key: Hashable  # the same for steps of which the same is unrolled_schedule
+    key: Hashable  # the same for steps of which the same is unrolled
     flying: Hashable  # and the same for those of them with as much in flight
 
 
@@ -162,7 +162,7 @@ LONG = 20_000
 
 @functools.lru_cache(maxsize=1024)
 def order(schedule: str, ranks: int, microbatches: int, chunks: int) -> SlotOrder:
-    """The slots of a step in an order in which they can be unrolled_schedule."""
+    """The slots of a step in an order in which they can be played."""
     chosen = find(schedule)
     for refusal in chosen.refusals(ranks, microbatches, chunks):
         raise BadInput(refusal.why, where=f"pp{ranks}:{schedule}", fix=refusal.way_out)

@@ -22,6 +22,7 @@ import numpy
 
 from foretell.oracle.bands import ALWAYS
 from foretell.oracle.ratios import DIFFERENCES, OrderRight, PairEvidence, RatioWidths, differences
+from foretell.oracle.recommend import SLOWER
 from foretell.oracle.simplicity import simplicity
 from foretell.plan.plan import Plan
 from foretell.validation.evaluate import ComparedRun, choices, plans_of
@@ -33,9 +34,6 @@ CONTENDER: Final = 0.25
 
 STEPS: Final = (0.01, 0.03, 0.05, 0.1, 0.25)
 """How far apart two plans are predicted: right ends of what the order is counted in."""
-
-SLOWER: Final = 0.03
-"""What the simplest plan may be predicted slower than the fastest (the default of `foretell plan`)."""
 
 
 class TimedPlan(NamedTuple):

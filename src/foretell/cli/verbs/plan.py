@@ -68,7 +68,7 @@ def command(as_json: bool, **options: Any) -> None:
     """The plan to run for MODEL on a cluster, of all that the trainer can run.
 
     Recommended: the simplest plan with head-room that is as fast as the fastest to 3 %.
-    Fastest: the optimum of the space. Smaller: the fastest with a quarter less memory.
+    Fastest: the optimum of the space. Smaller: a plan with a quarter less memory.
     What cannot win by its lower bound is not priced (--exhaustive prices all). Ctrl-C, and
     --seconds, end with the best so far. The exit code is 1 if no plan fits or is in time.
     """
@@ -111,7 +111,8 @@ def _searched(options: dict[str, Any], run: TrainingRun, progress: Progress) -> 
         answers = [recommend(refine(one)) for one in answers]
     spans = [_span(one, run) for one in answers]
     best = best_of([one for one, taken in zip(answers, spans, strict=True) if taken <= limit], by)
-    tried = [] if best or best_of(answers, by) else what_would_fit(answers, progress)
+    ended = all(one.found.complete for one in answers)  # where not, what was not looked at may fit
+    tried = [] if best or best_of(answers, by) or not ended else what_would_fit(answers, progress)
     return SearchOutcome(answers, best, tried, run, spans, limit, by, options["everything"])
 
 

@@ -80,9 +80,10 @@ def _page(request: Request, gpus: str | None) -> tuple[Page, bool]:
 
     more = (scaling_section(_scaling(request, gpus)),) if gpus is not None else ()
     if request.plan is None:
-        from foretell.oracle.planning import answered, questions
+        from foretell.oracle.planning import questions
+        from foretell.oracle.recommend import recommended_answer
 
-        answer = answered(questions(request)[0])
+        answer = recommended_answer(questions(request)[0])
         if answer.found.best is None:
             what = f"no plan fits {request.model} on {request.place.text}"
             raise BadInput(what, where="--on", fix="foretell plan lists plans that do")

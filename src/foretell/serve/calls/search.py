@@ -80,7 +80,7 @@ def _finer(answered: planning.PlanningAnswer, tell: Tell) -> planning.PlanningAn
         tell(Sofar(doing=f"choosing {what} for the best plans", share=min(1.0, after), plans=plans))
 
     try:
-        return refine(answered, choosing) if answered.found.complete else answered
+        return refine(answered, choosing)
     except KeyboardInterrupt:
         return answered
 
