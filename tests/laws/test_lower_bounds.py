@@ -97,6 +97,7 @@ def test_a_search_that_prunes_finds_what_pricing_every_plan_finds(name: str, mon
     pruned = planning.answered(question).found
     assert pruned.best == whole.best and pruned.best is not None
     assert pruned.evaluated + pruned.excluded == whole.evaluated
+    assert pruned.refused == whole.refused and len(set(pruned.plans.rows())) == pruned.evaluated
     assert pruned.least_seconds == pruned.best.step_seconds
     roomy = min(one[1] for one in whole.plans.rows() if one[2] <= 0.92 * whole.capacity)
     near = {one for one in whole.plans.rows() if one[3] and one[1] <= 1.05 * roomy}

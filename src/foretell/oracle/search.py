@@ -159,17 +159,19 @@ class _Search:
         self.sampling = True
         yield from self.space.meshes(list(families.values())[::-1])
         self._evaluate()
-        self.sampling, self.space.looked = False, 0
-        yield from self.space.meshes(sorted(likely, key=self._of_families()))
+        refused = {id(axes) for axes in families.values()} - self.sampled.keys()  # and counted already
+        self.sampling, self.space.looked = False, len(refused)
+        rest = [axes for axes in likely if id(axes) not in refused]
+        yield from self.space.meshes(sorted(rest, key=self._of_families()))
 
     def _of_families(self) -> Callable[[tuple[Strategy, ...]], float]:
         """Seconds of the fastest plan that was found in a mesh's family, and fits."""
         best: dict[Hashable, float] = defaultdict(lambda: float("inf"))
         for names, seconds, memory in self.priced:
             fits = memory <= self.capacity
-            for number, taken in zip(names[fits, 0].tolist(), seconds[fits].tolist(), strict=True):
-                family = _family(self.meshes[number])
-                best[family] = min(best[family], taken)
+            for number, taken in zip(names[fits, 0], seconds[fits], strict=True):
+                family = _family(self.meshes[int(number)])
+                best[family] = min(best[family], float(taken))
         return lambda axes: best[_family(axes)]
 
     def _enough(self) -> int:
@@ -195,8 +197,8 @@ class _Search:
 
     def _usual(self, which: int) -> bool:
         """Whether a set of policies is one that an engineer tries first: nothing runs again, or every block does."""
-        recompute, offload = (self.chosen[which].plan.policy(kind) for kind in (Recompute, Offload))
-        return recompute.option in ("none", "block") and not offload.moved
+        plan = self.chosen[which].plan
+        return plan.policy(Recompute).option in ("none", "block") and not plan.policy(Offload).moved
 
     def _may_win(self, rows: MeshRows, wanted: Sequence[int]) -> dict[int, Any] | None:
         """Of each set of policies the variants whose bounds are below what was found, and fit; None: any may."""
