@@ -14,6 +14,7 @@ from foretell.errors import BadInput
 from foretell.oracle.layouts import layouts, plainer
 from foretell.oracle.planning import PlanningAnswer, answered
 from foretell.oracle.priced_plans import Candidate
+from foretell.oracle.recommend import recommend
 from foretell.oracle.refinement import refine
 from foretell.oracle.space import Space, Way
 from foretell.plan.offered import cannot_say, says_number
@@ -52,11 +53,14 @@ def found(name: str, model: str, on: str, batch: int) -> PlanningAnswer:
 
 
 def shown(answer: PlanningAnswer) -> list[str]:
-    """All plans that an answer names: the best, those after it, the front, the best of each mesh, the plainest."""
+    """All plans that an answer names: recommended, fastest, smaller, those after it, the front, the best of each mesh,
+    the plainest."""
     result = answer.found
     plain = plainer(result)
     meshes = [one.plan for one in layouts(result, "time")]
-    told: list[Candidate] = [*result.top, *result.pareto, *meshes, *([plain] if plain else [])]
+    beside = recommend(answer).found
+    named = (plain, beside.best, beside.fastest, beside.smaller)
+    told: list[Candidate] = [*result.top, *result.pareto, *meshes, *(one for one in named if one is not None)]
     return list(dict.fromkeys(one.plan for one in told))
 
 

@@ -19,6 +19,7 @@ from foretell.oracle.recommend import SLOWER
 from foretell.oracle.search import SearchResult
 from foretell.oracle.search_result import OUT_OF_TIME
 from foretell.plan.plan import Plan, axis_text, policy_text
+from foretell.plan.strategies.pipeline import Pipeline
 from foretell.units import show_bytes, show_of, show_percent, show_rate, show_span
 from foretell.units import show_seconds as seconds
 
@@ -104,7 +105,9 @@ def _how_sure(best: Candidate, fastest: Candidate) -> str:
     known = order_right(best, fastest)
     if known is None or best.step_seconds <= fastest.step_seconds:
         return ""
-    return f"; {known.right} of {known.pairs} measured pairs of plans as near as these ran in the predicted order"
+    return (
+        f"; of {known.pairs} measured pairs as near as these {show_percent(known.right / known.pairs, 0)} ranked right"
+    )
 
 
 def _against(one: Candidate, best: Candidate, capacity: float) -> str:
@@ -120,12 +123,18 @@ def _finer(found: SearchResult) -> Iterator[tuple[str, str]]:
     for one in found.finer:
         usual, own, other = FINER[one.what]
         tried = f"tried for {one.tried} leading plans" if one.tried > 1 else "tried for one plan"
+        if not one.plan and one.what == "stages" and not _pipelined(found):
+            continue
         if not one.plan:
             yield one.what, f"{usual}: nothing else gains 0.1 % ({tried})"
             continue
         faster = f"{show_percent(one.gain)} faster than the best without" if one.before else "no plan without fits"
         more = f"another {other} gains at most {show_percent(one.gap)}" if one.gap >= SMALL else f"no {other} is faster"
         yield one.what, f"{own}: {faster}; {more} ({tried})"
+
+
+def _pipelined(found: SearchResult) -> bool:
+    return any(one is not None and one.value.axis(Pipeline) is not None for one in (found.best, found.fastest))
 
 
 FINER = {
@@ -264,7 +273,7 @@ def amount(found: SearchResult, everything: bool = True) -> str:
     """How much was looked at, what is proven of the rest, and how long it took."""
     refused = found.candidates - found.evaluated
     counts = [f"{found.evaluated:,} plans priced"]
-    counts += [f"{found.excluded:,} excluded by lower bounds"] if found.excluded else []
+    counts += [f"{found.excluded:,} pruned by lower bounds"] if found.excluded else []
     counts += [f"{refused:,} refused"] if refused else []
     lines = [f"{', '.join(counts)}, {found.seconds:.3g} s"]
     if not found.complete:
@@ -281,9 +290,9 @@ def _proven(found: SearchResult) -> str:
     fastest = found.fastest or found.best
     assert fastest is not None
     if found.least_seconds >= (1 - SMALL) * fastest.step_seconds:
-        return "proven: no plan of this space is faster than the fastest"
+        return "the fastest plan is proven optimal in this space"
     more = show_percent(1 - found.least_seconds / fastest.step_seconds)
-    return f"proven: no plan of this space is faster than the fastest; other stages or parts gain at most {more}"
+    return f"the fastest plan is proven optimal in this space; other stages or parts gain at most {more}"
 
 
 def _stopped(found: SearchResult) -> str:
