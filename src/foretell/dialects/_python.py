@@ -18,7 +18,7 @@ from typing import Any, cast
 
 from foretell.dialects._formats import Code, FileFormat
 from foretell.dialects._table import Document, Source
-from foretell.dialects.python.follower import MOST, PythonFollower
+from foretell.dialects.python.follower import PythonFollower
 from foretell.dialects.python.modules import ImportedModules, PythonModule
 from foretell.dialects.python.values import NOTHING, FunctionHere, Listed, Made, PythonValue, code_of, plain
 from foretell.errors import BadInput
@@ -45,7 +45,9 @@ def read(text: str, function: str = "", path: Path | None = None) -> Source:
         whole = PythonFollower(ImportedModules())
         understood = {key.removeprefix(GIVEN): value for key, value in _keys(module, function, whole).items()}
         raw = {key: Code(code) for key, code in _keys(module, function, PythonFollower(None), written=True).items()}
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as problem:
+    except RecursionError:
+        raise BadInput("expressions or values inside each other, too many to follow") from None
+    except (SyntaxError, ValueError, MemoryError) as problem:
         raise BadInput(f"not Python: {problem}") from None
     understood |= {DEFINED: function} if function else {}
     understood[IMPORTS] = [ast.unparse(node) for node in ast.walk(module.tree) if isinstance(node, ast.ImportFrom)]
@@ -73,7 +75,6 @@ def _keys(module: PythonModule, function: str, follower: PythonFollower, *, writ
 
 def _made_by(module: PythonModule, name: str, follower: PythonFollower) -> Made | None:
     """What a function makes: what it returns, or what it makes and leaves."""
-    follower.left = MOST
     returned, names = follower.called(FunctionHere(module, module.functions[name], {}))
     if isinstance(returned, Made):
         return returned

@@ -5,14 +5,17 @@ from __future__ import annotations
 import ast
 import math
 import operator
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
+
+from foretell.errors import BadInput
 
 LARGEST: Final = 2**53
 """Of the numbers that are computed."""
 
 LONGEST: Final = 4096
-"""Characters of a text that is put together."""
+"""Characters of a text, or items of a list, that are put together."""
 
 _SIGNS: Final[Mapping[type, Callable[[Any, Any], Any]]] = {
     ast.Add: lambda one, other: one + other,
@@ -32,19 +35,48 @@ _COMPARISONS: Final[Mapping[type, Callable[[Any, Any], bool]]] = {
     ast.GtE: operator.ge,
     ast.In: lambda one, other: one in other,
     ast.NotIn: lambda one, other: one not in other,
-    ast.Is: operator.is_,
-    ast.IsNot: operator.is_not,
+    ast.Is: lambda one, other: _identical(one, other),
+    ast.IsNot: lambda one, other: not _identical(one, other),
+}
+
+_UNARY: Final[Mapping[type, Callable[[Any], Any]]] = {
+    ast.UAdd: operator.pos,
+    ast.USub: operator.neg,
+    ast.Invert: operator.invert,
+    ast.Not: operator.not_,
 }
 
 
+def _identical(one: Any, other: Any) -> bool:
+    """Only of None, True and False is there one object each that a text tells."""
+    if not any(value is None or isinstance(value, bool) for value in (one, other)):
+        raise CannotKnow
+    return one is other
+
+
+def _in_words(value: Any) -> str:
+    if _unordered(value):
+        raise CannotKnow
+    return str(value)
+
+
+def _unordered(value: Any) -> bool:
+    """Whether a set is in it, whose order only the running program knows."""
+    if isinstance(value, list | tuple):
+        return any(map(_unordered, value))  # pyright: ignore[reportUnknownArgumentType]
+    return any(map(_unordered, value.values())) if isinstance(value, dict) else isinstance(value, frozenset)  # pyright: ignore
+
+
 def _listed(values: Any) -> Any:
+    if _unordered(values):
+        raise CannotKnow
     return [*values]
 
 
 _CALLED: Final[Mapping[str, Callable[..., Any]]] = {
     "int": int,
     "float": float,
-    "str": str,
+    "str": _in_words,
     "bool": bool,
     "len": len,
     "min": min,
@@ -54,7 +86,7 @@ _CALLED: Final[Mapping[str, Callable[..., Any]]] = {
 }
 """Functions of Python itself that configurations use."""
 
-_METHODS: Final = ("lower", "upper", "startswith", "endswith", "strip", "replace", "get")
+_METHODS: Final = ("lower", "upper", "startswith", "endswith", "strip", "replace")
 
 
 class CannotKnow(Exception):
@@ -64,8 +96,9 @@ class CannotKnow(Exception):
 def computed(sign: ast.operator, one: Any, other: Any) -> Any:
     """A sum, product or power of numbers; words may be put together."""
     if isinstance(sign, ast.Pow) and _number(one) and _number(other):
-        found: Any = math.pow(one, other)
-        found = int(found) if found.is_integer() else found
+        if abs(math.pow(one, other)) > LARGEST:  # before it is computed with all its digits
+            raise CannotKnow
+        found: Any = one**other
     elif type(sign) in _SIGNS and (_number(one) and _number(other)):
         found = _SIGNS[type(sign)](one, other)
     elif isinstance(sign, ast.Add) and _long(one) and type(one) is type(other):
@@ -74,8 +107,11 @@ def computed(sign: ast.operator, one: Any, other: Any) -> Any:
         found = one * other
     else:
         raise CannotKnow
-    if (_number(found) and abs(found) > LARGEST) or (_long(found) and len(found) > LONGEST):
+    if _number(found) and not abs(found) <= LARGEST:
         raise CannotKnow
+    if _long(found) and len(found) > LONGEST:
+        what = "characters" if isinstance(found, str) else "items"
+        raise BadInput(f"a value of {len(found):,} {what}: more than {LONGEST:,} are not put together")
     return found
 
 
@@ -85,6 +121,31 @@ def _long(value: Any) -> bool:
 
 def _number(value: Any) -> bool:
     return isinstance(value, int | float)
+
+
+def signed(sign: ast.unaryop, value: Any) -> Any:
+    """`+`, `-`, `~` and `not` before a value."""
+    return _UNARY[type(sign)](value)
+
+
+def put_in_words(value: Any, conversion: int, form: str) -> str:
+    """A value in an f-string, with `!r` and with what stands behind its colon."""
+    if sum(map(int, re.findall(r"\d+", form))) > LONGEST:
+        raise CannotKnow
+    value = {-1: lambda: value, 115: lambda: str(value), 114: lambda: repr(value), 97: lambda: ascii(value)}[
+        conversion
+    ]()
+    return _short(format(value, form) if form else _in_words(value))
+
+
+def joined(parts: list[str]) -> str:
+    return _short("".join(parts))
+
+
+def _short(text: str) -> str:
+    if len(text) > LONGEST:
+        raise BadInput(f"a text of {len(text):,} characters: more than {LONGEST:,} are not put together")
+    return text
 
 
 def compared(node: ast.Compare, values: list[Any]) -> bool:
@@ -101,8 +162,8 @@ def called(name: str, values: list[Any]) -> Any:
 
 
 def asked(value: Any, method: str, values: list[Any]) -> Any:
-    """What a method of a word or a table returns."""
-    if method not in _METHODS or type(value) not in (str, dict):
+    """What a method of a word returns."""
+    if method not in _METHODS or not isinstance(value, str):
         raise CannotKnow
     found = getattr(value, method)(*values)
     if _long(found) and len(found) > LONGEST:

@@ -1,32 +1,46 @@
 """Follows statements from top to bottom. A function whose text is known is followed where it is called.
 
-One branch is taken where a condition is known; else what both say holds, and what only one says is open. What a loop or
-a `try` sets is open.
+One branch is taken where a condition is known; else what both say holds, and what only one says is open. A loop over
+items that are known is followed item by item. What another loop or a `try` sets, calls or returns is open.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping, Sequence
-from typing import Final
+import copy
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
 
-from foretell.dialects.python.frame import Names, PythonFrame, truth_of
+from foretell.dialects.python.branches import TwoBranches
+from foretell.dialects.python.calls import CallingFrame
+from foretell.dialects.python.frame import PROBLEMS, Names, literal, truth_of
 from foretell.dialects.python.modules import ImportedModules, PythonModule
 from foretell.dialects.python.values import (
     NOTHING,
     OPEN,
+    SOMETIMES,
     FunctionHere,
     Leaf,
     Listed,
     Made,
     PythonValue,
-    TwoBranches,
-    code_of,
+    Tabled,
+    changed,
+    open_up,
     unknown,
 )
+from foretell.errors import BadInput
 
-MOST: Final = 20_000
-"""Statements that are followed in all."""
+MOST: Final = 200_000
+"""Statements and expressions that are followed in all."""
+
+TEXT: Final = 32_768
+"""Characters of an expression, with what its names were given."""
+
+TEXTS: Final = 2_000_000
+"""Characters of all such expressions of a file."""
+
+_ENDS = (ast.Return, ast.Break, ast.Continue, ast.Yield, ast.YieldFrom)
 
 
 class PythonFollower:
@@ -36,18 +50,42 @@ class PythonFollower:
         self.modules = modules
         self.main: PythonModule | None = None
         self.outside: Names = {}  # what stands outside of functions in the main file
+        self.constants: dict[tuple[int, str], PythonValue] = {}  # of other files
         self.notes: list[str] = []
         self.stack: list[ast.AST] = []  # functions and constants that are being followed
-        self.left = MOST
+        self.doubts = 0  # branches around that may not be taken
+        self._steps = self._characters = 0
 
     @property
     def whole(self) -> bool:
         return self.modules is not None
 
+    def step(self) -> None:
+        """Count a statement or an expression."""
+        self._steps += 1
+        if self._steps > MOST:
+            raise BadInput(f"more than {MOST:,} statements and expressions to follow", fix="a shorter file")
+
+    def written(self, text: str) -> str:
+        """Count an expression that was written out."""
+        self._characters += len(text)
+        if len(text) > TEXT:
+            raise BadInput(
+                f"an expression of {len(text):,} characters, with what its names stand for: at most {TEXT:,} are read",
+                fix="a value in its place",
+            )
+        if self._characters > TEXTS:
+            raise BadInput(f"expressions of more than {TEXTS:,} characters, with what their names stand for")
+        return text
+
     def called(
-        self, function: FunctionHere, given: Sequence[PythonValue] = (), named: Mapping[str, PythonValue] | None = None
+        self,
+        function: FunctionHere,
+        given: Sequence[PythonValue] = (),
+        named: Mapping[str, PythonValue] | None = None,
+        unsure: str = "",
     ) -> tuple[PythonValue, Names]:
-        """What a function returns, and the names that it leaves."""
+        """What a function returns, and the names that it leaves. `unsure`: what may say others of its arguments."""
         node, names = function.node, dict(function.around)
         frame = _CallFrame(self, function.module, names)
         places = [*node.args.posonlyargs, *node.args.args]
@@ -55,42 +93,73 @@ class PythonFollower:
         usual |= {
             one.arg: value for one, value in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True) if value
         }
-        bound: Names = {name: frame.value(value) for name, value in usual.items()}
+        bound: Names = {name: unknown(unsure) if unsure else frame.value(value) for name, value in usual.items()}
         bound |= dict(zip((one.arg for one in places), given, strict=False)) | dict(named or {})
         for one in (*places, *node.args.kwonlyargs):
-            names[one.arg] = bound.get(one.arg) or unknown(one.arg)
+            names[one.arg] = bound.pop(one.arg, None) or unknown(one.arg)
+        if node.args.vararg is not None:
+            more = list(given[len(places) :])
+            names[node.args.vararg.arg] = Listed(more, node.args.vararg.arg, fixed=True)
+        if node.args.kwarg is not None:
+            names[node.args.kwarg.arg] = unknown(unsure) if unsure else Tabled(dict(bound), node.args.kwarg.arg)
         self.stack.append(node)
-        returned = frame.body(node.body)
+        returned = frame.body(node.body, last=True)
         self.stack.pop()
+        for one in ast.walk(node):  # names of others that it sets
+            if isinstance(one, ast.Global | ast.Nonlocal):
+                _CallFrame(self, function.module, function.around).set_outside(one, OPEN)
         return returned or NOTHING, names
 
     def script(self, module: PythonModule) -> None:
         """Follow what stands outside of functions."""
         self.main = module
         frame = _CallFrame(self, module, self.outside)
-        frame.body([one for one in module.tree.body if not isinstance(one, ast.FunctionDef | ast.ClassDef)])
+        frame.body([one for one in module.tree.body if not isinstance(one, ast.FunctionDef | ast.ClassDef)], last=True)
 
 
-class _CallFrame(PythonFrame):
+class _CallFrame(CallingFrame):
     """The statements of one function, or the outermost ones."""
 
-    def body(self, statements: Sequence[ast.stmt]) -> PythonValue | None:
-        """What is returned; None: nothing yet."""
+    def body(self, statements: Sequence[ast.stmt], *, last: bool = False) -> PythonValue | None:
+        """What is returned; None: nothing yet. `last`: nothing follows them."""
         for place, one in enumerate(statements):
-            self.follower.left -= 1
+            self.follower.step()
+            rest = statements[place + 1 :]
             if isinstance(one, ast.Return):
                 return self.value(one.value) if one.value is not None else NOTHING
+            if isinstance(one, ast.Raise):
+                return unknown(ast.unparse(one))
             if isinstance(one, ast.If):
-                returned, ended = self._branch(one, statements[place + 1 :])
+                returned, ended = self._branch(one, rest, last)
                 if ended:
                     return returned
             elif isinstance(one, ast.With):
-                returned = self.body(one.body)
-                if returned is not None:
-                    return returned
+                return self._with(one, rest, last)
+            elif isinstance(one, ast.For) and (items := self._items(one)) is not None:
+                for item in items:
+                    self._assign(one.target, item)
+                    self.body(one.body)
+                self.body(one.orelse)
+            elif isinstance(one, ast.For | ast.While | ast.Try) and _has(one, ast.Return, ast.Yield):
+                self._perhaps_all([one, *rest])  # what follows may not be reached
+                return unknown(f"what a {type(one).__name__.lower()} statement returns")
             else:
-                self._one(one, last=place + 1 == len(statements))
+                self._one(one, last and not rest)
         return None
+
+    def _with(self, statement: ast.With, rest: Sequence[ast.stmt], last: bool) -> PythonValue | None:
+        for item in statement.items:
+            self.value(item.context_expr)
+            if item.optional_vars is not None:
+                self._assign(item.optional_vars, unknown(self.filled(item.context_expr)))
+        return self.body([*statement.body, *rest], last=last)
+
+    def _items(self, loop: ast.For) -> list[PythonValue] | None:
+        """What a loop goes through, if it can be followed item by item."""
+        if _has(loop, *_ENDS):
+            return None
+        found = self.value(loop.iter)
+        return [*found.items] if isinstance(found, Listed) and found.whole else None
 
     def _one(self, statement: ast.stmt, last: bool) -> None:
         if isinstance(statement, ast.Assign):
@@ -100,94 +169,152 @@ class _CallFrame(PythonFrame):
         elif isinstance(statement, ast.AnnAssign):
             if statement.value is not None:
                 self._assign(statement.target, self.value(statement.value))
+        elif isinstance(statement, ast.AugAssign):
+            self._in_place(statement)
         elif isinstance(statement, ast.FunctionDef):
             self.names[statement.name] = FunctionHere(self.module, statement, self.names)
         elif isinstance(statement, ast.Expr):
             self._effect(statement.value, last)
-        elif not isinstance(statement, ast.Assert | ast.Import | ast.ImportFrom | ast.Pass | ast.ClassDef):
-            self._perhaps(statement)
+        elif isinstance(statement, ast.Assert):
+            self.value(statement.test)
+        elif isinstance(statement, ast.Import | ast.ImportFrom):
+            for one in statement.names:
+                self.names.pop((one.asname or one.name).split(".")[0], None)
+        elif isinstance(statement, ast.ClassDef):
+            self.names[statement.name] = unknown(statement.name)
+        elif not isinstance(statement, ast.Pass):
+            self._perhaps_all([statement])
 
-    def _branch(self, statement: ast.If, rest: Sequence[ast.stmt]) -> tuple[PythonValue | None, bool]:
+    def _branch(
+        self, statement: ast.If, rest: Sequence[ast.stmt], last: bool
+    ) -> tuple[PythonValue | None, bool]:
         """What a condition comes to, and whether it returned. With a return in a branch the rest belongs to both."""
         test = ast.unparse(statement.test)
         main = test in ("__name__ == '__main__'", "'__main__' == __name__")
-        known = Leaf("True", True) if main else self.value(statement.test)
-        truth = truth_of(known)
+        truth = True if main else self.truth(statement.test)
+        ends = _has(statement, ast.Return, ast.Raise)
+        after = rest if ends else ()
+        last = last and (ends or not rest)
         if truth is not None:
-            returned = self.body(statement.body if truth else statement.orelse)
-            return returned, returned is not None
+            returned = self.body([*(statement.body if truth else statement.orelse), *after], last=last)
+            return returned, ends
         branches = [statement.body, statement.orelse]
         stops = [any(isinstance(one, ast.Raise) for one in body) for body in branches]
         if any(stops):  # a run that works does not come there
-            returned = self.body(branches[stops.index(False)] if not all(stops) else [])
-            return returned, returned is not None
+            taken = branches[stops.index(False)] if not all(stops) else []
+            return self.body([*taken, *after], last=last), ends
         ways = TwoBranches(self.names)
-        ends = any(isinstance(one, ast.Return) for one in ast.walk(statement)) and self.follower.left > 0
+        self.follower.doubts += 1
         results = [
-            _CallFrame(self.follower, self.module, names).body([*body, *(rest if ends else ())])
+            _CallFrame(self.follower, self.module, names).body([*body, *after], last=last)
             for body, names in zip(branches, ways.copies, strict=True)
         ]
+        self.follower.doubts -= 1
         ways.settle(test)
         if not ends:
             return None, False
         return ways.either(results[0] or NOTHING, results[1] or NOTHING, test), True
 
-    def _perhaps(self, statement: ast.stmt) -> None:
-        """What a loop, a `try` or a sum in place sets is open afterwards."""
-        for one in ast.walk(statement):
-            if isinstance(one, ast.Assign | ast.AugAssign | ast.AnnAssign):
-                for target in one.targets if isinstance(one, ast.Assign) else [one.target]:
-                    self._assign(target, OPEN)
-            elif isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store):
-                self.names[one.id] = OPEN
+    def _perhaps_all(self, statements: Iterable[ast.stmt]) -> None:
+        """What statements that are not followed set or call is open afterwards."""
+        for statement in statements:
+            by = f"a {type(statement).__name__.lower()} statement"
+            self.perhaps(statement, "" if isinstance(statement, ast.Expr) else by)
+            for one in ast.walk(statement):
+                if isinstance(one, ast.Assign | ast.AugAssign | ast.AnnAssign):
+                    for target in one.targets if isinstance(one, ast.Assign) else [one.target]:
+                        self._assign(target, OPEN)
+                elif isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store | ast.Del):
+                    self.names[one.id] = OPEN
+                elif isinstance(one, ast.Attribute | ast.Subscript) and not isinstance(one.ctx, ast.Load):
+                    self._assign(one, OPEN)
+                elif isinstance(one, ast.FunctionDef | ast.ClassDef):
+                    self.names[one.name] = OPEN
+
+    def _in_place(self, statement: ast.AugAssign) -> None:
+        """`x += y`: a list is changed where it is, of all else there is a new one."""
+        before = copy.deepcopy(statement.target)
+        before.ctx = ast.Load()
+        node = ast.BinOp(before, statement.op, statement.value)
+        one, other = self.value(before), self.value(statement.value)
+        try:
+            value = self.summed(node, one, other)
+        except PROBLEMS:
+            value = unknown(self.filled(node))
+        if not isinstance(one, Leaf) and not (isinstance(one, Listed) and one.fixed):
+            if isinstance(one, Listed) and isinstance(value, Listed) and self.alone(one):
+                one.items, one.whole = value.items, value.whole
+                self.rewritten(one)
+            else:
+                open_up([one], ast.unparse(statement))
+            value = one
+        self._assign(statement.target, value)
 
     def _assign(self, target: ast.expr, value: PythonValue) -> None:
         if isinstance(target, ast.Tuple | ast.List):
-            known = isinstance(value, Listed) and len(value.items) == len(target.elts)
+            starred = any(isinstance(one, ast.Starred) for one in target.elts)
+            known = isinstance(value, Listed) and value.whole and len(value.items) == len(target.elts) and not starred
             values = value.items if known and isinstance(value, Listed) else [OPEN] * len(target.elts)
             for one, other in zip(target.elts, values, strict=True):
                 self._assign(one, other)
+        elif isinstance(target, ast.Starred):
+            self._assign(target.value, OPEN)
         elif isinstance(target, ast.Name):
             self.names[target.id] = value
         elif isinstance(target, ast.Attribute):
             owner = self._owner(target.value)
             if owner is not None:
-                owner.put(target.attr, value)
+                owner.put(target.attr, value if self.alone(owner) else OPEN)
+            else:
+                self.touch(target.value, ast.unparse(target))
+        elif isinstance(target, ast.Subscript):
+            self._put(target, value)
+
+    def _put(self, target: ast.Subscript, value: PythonValue) -> None:
+        """`l[0] = value`, `d["key"] = value`."""
+        found = self.value(target.value)
+        try:
+            key: Any = literal(self.value(target.slice))
+            if not isinstance(found, Listed | Tabled) or not found.whole or not self.alone(found):
+                raise TypeError
+            if isinstance(found, Listed):
+                found.items[key] = value
+            else:
+                found.items[key] = value
+            self.rewritten(found)
+        except PROBLEMS:
+            open_up([found], f"{ast.unparse(target)} = ...")
+            self.touch(target.value, f"{ast.unparse(target)} = ...")
 
     def _owner(self, node: ast.expr) -> Made | None:
         """What has a field that is set; it is there from now on, if nobody has seen it being made."""
         if isinstance(node, ast.Name):
-            found = self.names.get(node.id)
-            if found is None or (isinstance(found, Leaf) and (not found.known or found.value is None)):
-                found = self.names[node.id] = Made("")
+            found = self.named(node.id)
+            if isinstance(found, Leaf) and (not found.known or found.value is None):
+                found = self.names[node.id] = Made("", {"**": found} if found.code == SOMETIMES else {})
             return found if isinstance(found, Made) else None
         if not isinstance(node, ast.Attribute):
-            return None
+            found = self.value(node)
+            return found if isinstance(found, Made) else None
         owner = self._owner(node.value)
         if owner is None:
             return None
         found = owner.fields.get(node.attr)
         if not isinstance(found, Made):
-            owner.put(node.attr, Made(""))
+            unseen = isinstance(found, Leaf) and not found.known
+            owner.put(node.attr, Made("", {"**": found} if unseen and isinstance(found, Leaf) else {}))
             owner.later.discard(node.attr)
         inner = owner.fields[node.attr]
         return inner if isinstance(inner, Made) else None
 
     def _effect(self, node: ast.expr, last: bool) -> None:
-        """A call that stands alone: what it does to a list, or to a configuration that it is given."""
-        if not isinstance(node, ast.Call):
-            return
-        if isinstance(node.func, ast.Attribute) and node.func.attr in ("append", "extend"):
-            owner = self.value(node.func.value)
-            given = [self.value(one) for one in node.args]
-            if isinstance(owner, Listed) and len(given) == 1:
-                more = given[0].items if node.func.attr == "extend" and isinstance(given[0], Listed) else given
-                owner.items += more
-                owner.code = f"[{', '.join(map(code_of, owner.items))}]"
-            return
-        name = ast.unparse(node.func)
-        given = [self.value(one) for one in node.args]
-        followed = isinstance(node.func, ast.Name) and self._function(node.func.id) is not None
-        if not followed and not last and any(isinstance(one, Made) and one.touched for one in given):
-            self.follower.notes.append(f"{name}(...) may change the configuration: its text is not beside the file")
-        self.value(node)
+        """A call that stands alone. The last one is taken to run what was configured."""
+        if isinstance(node, ast.Call) and last and isinstance(node.func, ast.Name) and self.callee(node.func) is None:
+            for one in (*node.args, *(one.value for one in node.keywords)):
+                self.value(one.value if isinstance(one, ast.Starred) else one)
+        else:
+            self.value(node)
+
+
+def _has(node: ast.AST, *kinds: type[ast.AST]) -> bool:
+    return any(isinstance(one, kinds) for one in ast.walk(node))

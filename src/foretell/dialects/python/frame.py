@@ -7,19 +7,45 @@ import copy
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol, cast
 
-from foretell.dialects.python.expressions import CannotKnow, asked, called, compared, computed
+from foretell.dialects.python.expressions import (
+    LONGEST,
+    CannotKnow,
+    compared,
+    computed,
+    joined,
+    put_in_words,
+    signed,
+)
 from foretell.dialects.python.modules import ImportedModules, PythonModule
-from foretell.dialects.python.values import FunctionHere, Leaf, Listed, Made, PythonValue, code_of, plain, unknown
-
-DEEPEST: Final = 24
-"""Functions inside each other that are followed."""
+from foretell.dialects.python.values import (
+    SOMETIMES,
+    FunctionHere,
+    Leaf,
+    Listed,
+    Made,
+    PythonValue,
+    Tabled,
+    changed,
+    lifted,
+    measured,
+    open_up,
+    unknown,
+)
+from foretell.errors import BadInput
 
 Names = dict[str, PythonValue]
 
-_WRAPPERS: Final = ("run.Config", "run.Partial", "partial", "functools.partial")
-"""Calls that say what to call later: of NeMo-Run and of Python."""
+PROBLEMS: Final = (CannotKnow, TypeError, ValueError, LookupError, ArithmeticError, AttributeError)
 
-_PROBLEMS = (CannotKnow, TypeError, ValueError, LookupError, ArithmeticError, AttributeError)
+HARMLESS: Final = frozenset(
+    "int float str bool len min max list tuple dict set frozenset sum abs round any all sorted range zip enumerate "
+    "reversed print isinstance issubclass hasattr getattr type repr format id math.ceil math.floor math.log2 "
+    "copy.copy copy.deepcopy deepcopy cast os.getenv os.environ.get os.path.join replace dataclasses.replace".split()
+)
+"""Functions that change nothing of what they are given."""
+
+_QUIET: Final = ("logger", "logging", "log", "warnings", "_logger")
+"""What is only told something."""
 
 
 class Following(Protocol):
@@ -28,15 +54,24 @@ class Following(Protocol):
     modules: ImportedModules | None
     main: PythonModule | None
     outside: Names
+    constants: dict[tuple[int, str], PythonValue]
     stack: list[ast.AST]
     notes: list[str]
-    left: int
+    doubts: int
 
     @property
     def whole(self) -> bool: ...
 
+    def step(self) -> None: ...
+
+    def written(self, text: str) -> str: ...
+
     def called(
-        self, function: FunctionHere, given: Sequence[PythonValue] = (), named: Mapping[str, PythonValue] | None = None
+        self,
+        function: FunctionHere,
+        given: Sequence[PythonValue] = (),
+        named: Mapping[str, PythonValue] | None = None,
+        unsure: str = "",
     ) -> tuple[PythonValue, Names]: ...
 
 
@@ -48,35 +83,51 @@ class PythonFrame:
 
     def value(self, node: ast.expr) -> PythonValue:
         """What an expression is worth."""
-        self.follower.left -= 1
-        if self.follower.left < 0:
-            return unknown("too long to follow")
+        self.follower.step()
         if isinstance(node, ast.Constant):
             return Leaf(ast.unparse(node), node.value)
         if isinstance(node, ast.Name):
-            return self._named(node.id)
+            return self.named(node.id)
         if isinstance(node, ast.Call):
-            return self._call(node)
+            return self.call(node)
         if isinstance(node, ast.Attribute):
             return self._attribute(node)
-        if isinstance(node, ast.List | ast.Tuple | ast.Set):
-            return Listed([self.value(one) for one in node.elts], self._filled(node))
-        if isinstance(node, ast.Starred):
-            return unknown(ast.unparse(node))
-        if isinstance(node, ast.IfExp):
-            truth = truth_of(self.value(node.test))
-            if truth is not None:
-                return self.value(node.body if truth else node.orelse)
+        if isinstance(node, ast.List | ast.Tuple):
+            items, whole = self.items(node.elts)
+            return Listed(items, self.filled(node), isinstance(node, ast.Tuple), whole)
+        if isinstance(node, ast.NamedExpr):
+            found = self.names[node.target.id] = self.value(node.value)
+            return found
         try:
-            return Leaf(self._filled(node), self._worked_out(node))
-        except _PROBLEMS:
-            return unknown(self._filled(node))
+            return self._worked_out(node)
+        except PROBLEMS:
+            return unknown(self.filled(node))
 
-    def _named(self, name: str) -> PythonValue:
+    def call(self, node: ast.Call) -> PythonValue:
+        raise NotImplementedError
+
+    def items(self, nodes: Sequence[ast.expr]) -> tuple[list[PythonValue], bool]:
+        """Values one after the other, and whether that is all of them: `*more` may be of any length."""
+        found: list[PythonValue] = []
+        whole = True
+        for node in nodes:
+            value = self.value(node.value if isinstance(node, ast.Starred) else node)
+            if not isinstance(node, ast.Starred):
+                found.append(value)
+            elif isinstance(value, Listed) and value.whole:
+                found += value.items
+            else:
+                found.append(unknown(self.filled(node.value)))
+                whole = False
+        if len(found) > LONGEST:
+            raise BadInput(f"a list of {len(found):,} items: more than {LONGEST:,} are not put together")
+        return found, whole
+
+    def named(self, name: str) -> PythonValue:
         found = self.names.get(name)
         if found is not None:
             return found
-        function = self._function(name)
+        function = self.function(name)
         if function is not None:
             return function
         if self.module is self.follower.main and name in self.follower.outside:
@@ -88,17 +139,19 @@ class PythonFrame:
         constant = module.constants[other]
         if constant in self.follower.stack:
             return unknown(name)
-        self.follower.stack.append(constant)
-        found = PythonFrame(self.follower, module, {}).value(constant)
-        self.follower.stack.pop()
-        return found
+        key = (id(module), other)
+        if key not in self.follower.constants:
+            self.follower.stack.append(constant)
+            self.follower.constants[key] = type(self)(self.follower, module, {}).value(constant)
+            self.follower.stack.pop()
+        return self.follower.constants[key]
 
     def _found(self, name: str) -> tuple[PythonModule, str] | None:
         if name in self.module.functions:
             return self.module, name
         return self.follower.modules.found(self.module, name) if self.follower.modules is not None else None
 
-    def _function(self, name: str) -> FunctionHere | None:
+    def function(self, name: str) -> FunctionHere | None:
         found = self.names.get(name)
         if found is not None:
             return found if isinstance(found, FunctionHere) else None
@@ -107,10 +160,10 @@ class PythonFrame:
             return None
         return FunctionHere(place[0], place[0].functions[place[1]], {})
 
-    def _callee(self, node: ast.expr) -> FunctionHere | None:
+    def callee(self, node: ast.expr) -> FunctionHere | None:
         """A function by its name, or one of a module that is imported: `llama3_70b.pretrain_recipe`."""
         if isinstance(node, ast.Name):
-            return self._function(node.id)
+            return self.function(node.id)
         modules = self.follower.modules
         if modules is None or not isinstance(node, ast.Attribute) or not isinstance(node.value, ast.Name):
             return None
@@ -124,149 +177,263 @@ class PythonFrame:
         owner = self.value(node.value)
         if isinstance(owner, Made) and node.attr in owner.fields:
             return owner.fields[node.attr]
-        return unknown(self._filled(node))
+        return unknown(self.filled(node))
 
-    def _call(self, node: ast.Call) -> PythonValue:
-        name = self._filled(node.func) if self.follower.whole else ast.unparse(node.func)
-        given = [self.value(one) for one in node.args]
-        if name in ("cast", "copy.deepcopy", "deepcopy") and given:
-            return given[-1] if name == "cast" else copy.deepcopy(given[-1])
-        function = self._callee(node.func)
-        named = {one.arg: self.value(one.value) for one in node.keywords if one.arg}
-        if function is not None and function.node not in self.follower.stack and self._shallow():
-            returned = self.follower.called(function, given, named)[0]
-            if isinstance(returned, Made) and function.module is not self.follower.main:
-                returned.asked |= {str(place): one for place, one in enumerate(given)} | named
-            if not (isinstance(returned, Leaf) and not returned.known):
-                return returned
-        try:
-            return self._simple(node, name, given)
-        except _PROBLEMS:
-            return self._made(node, name, given)
-
-    def _shallow(self) -> bool:
-        return len(self.follower.stack) < DEEPEST and self.follower.left > 0
-
-    def _simple(self, node: ast.Call, name: str, given: Sequence[PythonValue]) -> PythonValue:
-        values = [_literal(one) for one in given]
-        if node.keywords:
-            raise CannotKnow
-        if isinstance(node.func, ast.Attribute):
-            return Leaf(self._filled(node), asked(_literal(self.value(node.func.value)), node.func.attr, values))
-        return Leaf(self._filled(node), called(name, values))
-
-    def _made(self, node: ast.Call, name: str, given: Sequence[PythonValue]) -> Made:
-        if self.follower.whole and given and self._for_later(name):
-            name, given = code_of(given[0]), given[1:]
-        elif isinstance(node.func, ast.Name) and isinstance(self.names.get(name), Leaf):
-            name = code_of(self.names[name])
-        made = Made(name)
-        made.fields |= {str(place): value for place, value in enumerate(given)}
-        for place, one in enumerate(node.keywords):
-            value = self.value(one.value)
-            if one.arg:
-                made.fields[one.arg] = value
-            elif self.follower.whole and isinstance(value, Leaf) and _table(value.value):
-                made.fields |= {str(key): Leaf(repr(item), item) for key, item in value.value.items()}
-            else:
-                made.fields[f"**{place}"] = value
-        return made
-
-    def _for_later(self, name: str) -> bool:
-        imported = self.module.imports.get(name)
-        return name in _WRAPPERS or (imported is not None and imported.module.startswith("nemo_run"))
-
-    def _worked_out(self, node: ast.expr) -> object:
-        if isinstance(node, ast.BinOp):
-            return computed(node.op, _literal(self.value(node.left)), _literal(self.value(node.right)))
-        if isinstance(node, ast.UnaryOp):
-            inner = _literal(self.value(node.operand))
-            return not inner if isinstance(node.op, ast.Not) else computed(ast.Sub(), 0, inner)
-        if isinstance(node, ast.Compare):
-            return compared(node, [_literal(self.value(one)) for one in (node.left, *node.comparators)])
+    def _worked_out(self, node: ast.expr) -> PythonValue:
+        if isinstance(node, ast.IfExp):
+            truth = self.truth(node.test)
+            if truth is None:
+                self.perhaps(node.body)
+                self.perhaps(node.orelse)
+                raise CannotKnow
+            return self.value(node.body if truth else node.orelse)
         if isinstance(node, ast.BoolOp):
-            return self._both(node)
-        if isinstance(node, ast.JoinedStr):
-            parts = [one.value if isinstance(one, ast.FormattedValue) else one for one in node.values]
-            return "".join(str(_literal(self.value(one))) for one in parts)
+            return self._decided(node)
         if isinstance(node, ast.ListComp):
             return self._each(node)
         if isinstance(node, ast.Subscript):
-            return cast("Any", _literal(self.value(node.value)))[_literal(self.value(node.slice))]
+            return part(self.value(node.value), literal(self.value(node.slice)))
         if isinstance(node, ast.Dict):
-            pairs = zip(node.keys, node.values, strict=True)
-            return {_key(self.value(key) if key else None): _literal(self.value(one)) for key, one in pairs}
+            return self._table(node)
+        if isinstance(node, ast.BinOp):
+            return self.summed(node, self.value(node.left), self.value(node.right))
+        return Leaf(self.filled(node), self._scalar(node))
+
+    def _scalar(self, node: ast.expr) -> object:
+        if isinstance(node, ast.UnaryOp):
+            if isinstance(node.op, ast.Not):
+                truth = self.truth(node.operand)
+                if truth is None:
+                    raise CannotKnow
+                return not truth
+            return signed(node.op, literal(self.value(node.operand)))
+        if isinstance(node, ast.Compare):
+            values = [self.value(one) for one in (node.left, *node.comparators)]
+            return compared(node, [literal(one) for one in values])
+        if isinstance(node, ast.JoinedStr):
+            values = [self.value(one.value if isinstance(one, ast.FormattedValue) else one) for one in node.values]
+            return joined([self._words(one, value) for one, value in zip(node.values, values, strict=True)])
+        if isinstance(node, ast.Set):
+            values, whole = self.items(node.elts)
+            if whole:
+                return frozenset(literal(one) for one in values)
+        else:
+            self.perhaps(node)
         raise CannotKnow
 
-    def _each(self, node: ast.ListComp) -> object:
+    def summed(self, node: ast.BinOp, one: PythonValue, other: PythonValue) -> PythonValue:
+        """Two values with a sign between them; the items of lists stay what they are."""
+        if isinstance(one, Listed):
+            if isinstance(node.op, ast.Add) and isinstance(other, Listed) and one.fixed == other.fixed:
+                items = one.items + other.items
+            elif isinstance(node.op, ast.Mult) and isinstance(times := literal(other), int):
+                items = one.items * min(times, LONGEST + 1)
+            else:
+                raise CannotKnow
+            if len(items) > LONGEST:
+                raise BadInput(f"a list of {len(items):,} items: more than {LONGEST:,} are not put together")
+            return Listed(items, self.filled(node), one.fixed, one.whole and (not isinstance(other, Listed) or other.whole))
+        return Leaf(self.filled(node), computed(node.op, literal(one), literal(other)))
+
+    def _words(self, node: ast.expr, value: PythonValue) -> str:
+        if not isinstance(node, ast.FormattedValue):
+            return str(literal(value))
+        form = self.value(node.format_spec) if node.format_spec is not None else Leaf("''", "")
+        return put_in_words(literal(value), node.conversion, str(literal(form)))
+
+    def _table(self, node: ast.Dict) -> Tabled:
+        found = Tabled({}, self.filled(node))
+        keys = [self.value(key) if key is not None else None for key in node.keys]
+        for key, value in zip(keys, [self.value(one) for one in node.values], strict=True):
+            if key is not None:
+                found.items[literal(key)] = value
+            elif isinstance(value, Tabled) and value.whole:  # another table, unpacked
+                found.items |= value.items
+            else:
+                raise CannotKnow
+        return found
+
+    def _each(self, node: ast.ListComp) -> PythonValue:
         """A list made of another, item by item."""
-        (loop,) = node.generators
+        if len(node.generators) != 1:
+            self.perhaps(node)
+            raise CannotKnow
+        loop = node.generators[0]
         items = self.value(loop.iter)
-        if loop.ifs or not isinstance(loop.target, ast.Name) or not isinstance(items, Listed | Leaf):
+        if loop.ifs or not isinstance(loop.target, ast.Name) or not isinstance(items, Listed) or not items.whole:
+            self.perhaps(node)
             raise CannotKnow
-        values = items.items if isinstance(items, Listed) else [Leaf(repr(one), one) for one in _sequence(items)]
-        frames = [PythonFrame(self.follower, self.module, self.names | {loop.target.id: one}) for one in values]
-        return [_literal(frame.value(node.elt)) for frame in frames]
+        frames = [type(self)(self.follower, self.module, self.names | {loop.target.id: one}) for one in items.items]
+        return Listed([frame.value(node.elt) for frame in frames], self.filled(node))
 
-    def _both(self, node: ast.BoolOp) -> object:
-        """`and` and `or`: one value that decides is enough."""
+    def _decided(self, node: ast.BoolOp) -> PythonValue:
+        """`and` and `or`: the first operand that decides, else the last one."""
+        value: PythonValue | None = None
+        for place, one in enumerate(node.values, 1):
+            value = self.value(one)
+            truth = truth_of(value)
+            if place < len(node.values) and truth is None:
+                for other in node.values[place:]:
+                    self.perhaps(other)
+                raise CannotKnow
+            if truth is isinstance(node.op, ast.Or):
+                break
+        assert value is not None
+        return value
+
+    def truth(self, node: ast.expr) -> bool | None:
+        """Whether a condition holds: of `and` and `or` one operand that decides is enough. None: nobody knows."""
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            inner = self.truth(node.operand)
+            return None if inner is None else not inner
+        if not isinstance(node, ast.BoolOp):
+            return truth_of(self.value(node))
         stop = isinstance(node.op, ast.Or)
-        truths = [truth_of(self.value(one)) for one in node.values]
-        if stop in truths:
-            return stop
-        if None in truths:
-            raise CannotKnow
-        return not stop
+        sure = True
+        for place, one in enumerate(node.values):
+            if not sure and any(isinstance(inner, ast.Call | ast.NamedExpr) for inner in ast.walk(one)):
+                for other in node.values[place:]:
+                    self.perhaps(other)
+                return None
+            truth = self.truth(one)
+            if truth is stop:
+                return stop
+            sure = sure and truth is not None
+        return (not stop) if sure else None
 
-    def _filled(self, node: ast.expr) -> str:
+    def filled(self, node: ast.expr) -> str:
         """An expression as it stands there, with what its names were given."""
         names = self.follower.outside | self.names if self.module is self.follower.main else self.names
-        named = self._named if self.follower.whole else names.get
+        named = self.named if self.follower.whole else names.get
+        written = self.follower.written
+        some = False
 
         class Fill(ast.NodeTransformer):
             def visit_Name(self, node: ast.Name) -> ast.expr:
+                nonlocal some
                 found = names.get(node.id) or (named(node.id) if node.id.isupper() else None)
                 if not isinstance(found, Leaf) or not isinstance(node.ctx, ast.Load):
                     return node
+                some = some or found.code == SOMETIMES
                 try:
-                    return ast.parse(found.code, mode="eval").body
+                    return ast.parse(written(found.code), mode="eval").body
                 except SyntaxError:  # a value that is told in words
                     return node
 
-        return ast.unparse(Fill().visit(copy.deepcopy(node)))
+        text = ast.unparse(Fill().visit(copy.deepcopy(node)))
+        return SOMETIMES if some else written(text)
+
+    # --- what is not followed -------------------------------------------------------------------
+
+    def perhaps(self, node: ast.AST, by: str = "") -> None:
+        """What a loop, a `try` or a part of an expression sets or calls, that is not followed, is open afterwards."""
+        for one in ast.walk(node):
+            if isinstance(one, ast.NamedExpr):
+                self.names[one.target.id] = changed(by or ast.unparse(one))
+            elif isinstance(one, ast.Call):
+                self.reached(one, by or f"{ast.unparse(one.func)}(...)")
+
+    def reached(self, node: ast.Call, by: str) -> None:
+        """Open what a call reaches: what it is given, what it is a method of, and what its function speaks of."""
+        name = ast.unparse(node.func)
+        if name in HARMLESS or name.split(".")[0] in _QUIET or name.split(".")[-1][:1].isupper():
+            return
+        if isinstance(node.func, ast.Attribute):
+            self.touch(node.func.value, by)
+        for one in (*node.args, *(one.value for one in node.keywords)):
+            self.touch(one, by, given=True)
+        function = self.callee(node.func)
+        if function is not None:
+            self._spoken_of(function, by, set())
+
+    def touch(self, node: ast.expr, by: str, *, given: bool = False) -> None:
+        """What an expression is may have been changed: no call in it is followed for that.
+
+        A field that nobody has seen is open, unless it was only `given` to a call: most of those are numbers.
+        """
+        if isinstance(node, ast.Name):
+            found = self.named(node.id)
+            if isinstance(found, FunctionHere):
+                self._spoken_of(found, by, set())
+            open_up([found], by)
+        elif isinstance(node, ast.Attribute):
+            owner = self._seen(node.value)
+            found = owner.fields.get(node.attr) if isinstance(owner, Made) else None
+            if found is not None:
+                open_up([found], by)
+            elif isinstance(owner, Made) and not given:
+                owner.put(node.attr, changed(by))
+        elif isinstance(node, ast.Subscript | ast.Starred):
+            self.touch(node.value, by, given=given)
+        else:
+            for one in ast.iter_child_nodes(node):
+                if isinstance(one, ast.expr):
+                    self.touch(one, by, given=given)
+
+    def _seen(self, node: ast.expr) -> PythonValue | None:
+        """What names and fields lead to, without following anything."""
+        if isinstance(node, ast.Name):
+            return self.named(node.id)
+        if isinstance(node, ast.Attribute):
+            owner = self._seen(node.value)
+            return owner.fields.get(node.attr) if isinstance(owner, Made) else None
+        return None
+
+    def _spoken_of(self, function: FunctionHere, by: str, seen: set[ast.AST]) -> None:
+        """Open the names from outside that a function speaks of, and those that it sets there."""
+        if function.node in seen:
+            return
+        seen.add(function.node)
+        frame = type(self)(self.follower, function.module, function.around)
+        for one in ast.walk(function.node):
+            if isinstance(one, ast.Global | ast.Nonlocal):
+                frame.set_outside(one, changed(by))
+            elif isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load):
+                found = frame.named(one.id)
+                open_up([found], by)
+                if isinstance(found, FunctionHere):
+                    self._spoken_of(found, by, seen)
+
+    def set_outside(self, node: ast.Global | ast.Nonlocal, value: PythonValue) -> None:
+        """Names outside of a function that it sets itself."""
+        for name in node.names:
+            self.names[name] = value
+            if isinstance(node, ast.Global) and self.module is self.follower.main:
+                self.follower.outside[name] = value
 
 
-def _key(value: PythonValue | None) -> object:
-    if value is None:  # another table, unpacked
-        raise CannotKnow
+def part(value: PythonValue, key: Any) -> PythonValue:
+    """What stands at a place of a list, a table or a text."""
+    if isinstance(value, Listed) and value.whole:
+        return value.items[key]
+    if isinstance(value, Tabled) and value.whole:
+        return value.items[key]
+    return lifted(cast("Any", literal(value))[key])
+
+
+def literal(value: PythonValue) -> Any:
+    """A value of Python, where all of it is known."""
+    measured(value)
     return _literal(value)
 
 
-def _literal(value: PythonValue) -> object:
-    if isinstance(value, Listed):
+def _literal(value: PythonValue) -> Any:
+    if isinstance(value, Listed) and value.whole:
         items = [_literal(one) for one in value.items]
-        return tuple(items) if value.code.startswith("(") else items
+        return tuple(items) if value.fixed else items
+    if isinstance(value, Tabled) and value.whole:
+        return {key: _literal(one) for key, one in value.items.items()}
     if not isinstance(value, Leaf) or not value.known:
         raise CannotKnow
     return value.value
 
 
-def _table(value: Any) -> bool:
-    return isinstance(value, dict)
-
-
-def _sequence(value: Leaf) -> list[object]:
-    if type(value.value) not in (list, tuple):
-        raise CannotKnow
-    return list(cast("list[object]", value.value))
-
-
 def truth_of(value: PythonValue) -> bool | None:
     """Whether a condition holds; None where nobody knows."""
-    if isinstance(value, Listed):
-        return bool(value.items)
+    if isinstance(value, Listed | Tabled):
+        return bool(value.items) if value.whole else None
     if isinstance(value, Made):
         return True if value.made.split(".")[-1][:1].isupper() else None  # what a class makes
     if isinstance(value, FunctionHere):
         return True
-    return bool(plain(value)) if value.known else None
+    return bool(value.value) if value.known else None
