@@ -180,7 +180,8 @@ def _known(dialect: Dialect, document: Document, key: str, where: str) -> None:
         raise BadInput(what, where=where, fix=f"{key} by its name")
     unpacked = next((one for one in document if one.rpartition(".")[0] == table and "**" in one), None)
     if unpacked is not None and key not in document:
-        what = f"**{document[unpacked]} may say {key}: only the running program knows"
+        stars = "**" if not unpacked.endswith("**") else ""  # one without a place is what a call may have set
+        what = f"{stars}{document[unpacked]} may say {key}: only the running program knows"
         raise BadInput(what, where=where, fix=f"{key} by its name")
 
 

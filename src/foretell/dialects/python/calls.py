@@ -38,7 +38,7 @@ _ANYTHING: Final = ("exec", "eval", "globals", "locals", "vars")
 class CallingFrame(PythonFrame):
     """One function, or the outermost statements, with what its calls return and change."""
 
-    def call(self, node: ast.Call) -> PythonValue:
+    def call(self, node: ast.Call, *, for_effect: bool = False) -> PythonValue:
         name = self.filled(node.func) if self.follower.whole else ast.unparse(node.func)
         owner = self.value(node.func.value) if isinstance(node.func, ast.Attribute) else None
         given, whole = self.items(node.args)
@@ -56,7 +56,12 @@ class CallingFrame(PythonFrame):
                 return self._simple(node, name, owner, given)
             except PROBLEMS:
                 pass
-        return self._not_followed(node, name, given if whole else [unknown(code_of(one)) for one in given], named)
+        if name in _ANYTHING:
+            open_up(self.names.values(), f"{name}(...)")
+            self.names |= {one: unknown(f"what {name}(...) may have set") for one in self.names}
+        if not self._for_later(name):
+            self.reached(node, f"{ast.unparse(node.func)}(...)", asks=not for_effect)
+        return self._made(node, name, given if whole else [unknown(code_of(one)) for one in given], named)
 
     def _can_follow(self, function: FunctionHere) -> bool:
         return (
@@ -139,20 +144,6 @@ class CallingFrame(PythonFrame):
         else:
             pairs = (f"{key!r}: {code_of(one)}" for key, one in value.items.items())
             value.code = self.follower.written(f"{{{', '.join(pairs)}}}")
-
-    def _not_followed(
-        self,
-        node: ast.Call,
-        name: str,
-        given: Sequence[PythonValue],
-        named: Sequence[tuple[str | None, PythonValue]],
-    ) -> PythonValue:
-        if name in _ANYTHING:
-            open_up(self.names.values(), f"{name}(...)")
-            self.names |= {one: unknown(f"what {name}(...) may have set") for one in self.names}
-        if not self._for_later(name):
-            self.reached(node, f"{ast.unparse(node.func)}(...)")
-        return self._made(node, name, given, named)
 
     def _made(
         self,

@@ -13,7 +13,8 @@ from typing import Any, Final
 
 from foretell.dialects.python.branches import TwoBranches
 from foretell.dialects.python.calls import CallingFrame
-from foretell.dialects.python.frame import PROBLEMS, Names, literal, truth_of
+from foretell.dialects.python.expressions import LONGEST
+from foretell.dialects.python.frame import PROBLEMS, Names, literal
 from foretell.dialects.python.modules import ImportedModules, PythonModule
 from foretell.dialects.python.values import (
     NOTHING,
@@ -25,7 +26,7 @@ from foretell.dialects.python.values import (
     Made,
     PythonValue,
     Tabled,
-    changed,
+    lifted,
     open_up,
     unknown,
 )
@@ -158,8 +159,22 @@ class _CallFrame(CallingFrame):
         """What a loop goes through, if it can be followed item by item."""
         if _has(loop, *_ENDS):
             return None
-        found = self.value(loop.iter)
+        found = self._range(loop.iter) or self.value(loop.iter)
         return [*found.items] if isinstance(found, Listed) and found.whole else None
+
+    def _range(self, node: ast.expr) -> PythonValue | None:
+        """`range(...)` of numbers that are known."""
+        if not isinstance(node, ast.Call) or ast.unparse(node.func) != "range" or node.keywords:
+            return None
+        if "range" in self.names or "range" in self.module.imports or self.function("range") is not None:
+            return None
+        try:
+            numbers = range(*(literal(self.value(one)) for one in node.args))
+        except PROBLEMS:
+            return None
+        if len(numbers) > LONGEST:
+            raise BadInput(f"a loop over {len(numbers):,} numbers: more than {LONGEST:,} are not followed")
+        return lifted(list(numbers))
 
     def _one(self, statement: ast.stmt, last: bool) -> None:
         if isinstance(statement, ast.Assign):
@@ -312,6 +327,9 @@ class _CallFrame(CallingFrame):
         if isinstance(node, ast.Call) and last and isinstance(node.func, ast.Name) and self.callee(node.func) is None:
             for one in (*node.args, *(one.value for one in node.keywords)):
                 self.value(one.value if isinstance(one, ast.Starred) else one)
+        elif isinstance(node, ast.Call):
+            self.follower.step()
+            self.call(node, for_effect=True)
         else:
             self.value(node)
 

@@ -103,7 +103,8 @@ class PythonFrame:
         except PROBLEMS:
             return unknown(self.filled(node))
 
-    def call(self, node: ast.Call) -> PythonValue:
+    def call(self, node: ast.Call, *, for_effect: bool = False) -> PythonValue:
+        """What a call returns; `for_effect`: it stands alone, and what it returns is not used."""
         raise NotImplementedError
 
     def items(self, nodes: Sequence[ast.expr]) -> tuple[list[PythonValue], bool]:
@@ -209,7 +210,7 @@ class PythonFrame:
             return signed(node.op, literal(self.value(node.operand)))
         if isinstance(node, ast.Compare):
             values = [self.value(one) for one in (node.left, *node.comparators)]
-            return compared(node, [literal(one) for one in values])
+            return compared(node, [_compared(node, one) for one in values])
         if isinstance(node, ast.JoinedStr):
             values = [self.value(one.value if isinstance(one, ast.FormattedValue) else one) for one in node.values]
             return joined([self._words(one, value) for one, value in zip(node.values, values, strict=True)])
@@ -333,15 +334,21 @@ class PythonFrame:
             elif isinstance(one, ast.Call):
                 self.reached(one, by or f"{ast.unparse(one.func)}(...)")
 
-    def reached(self, node: ast.Call, by: str) -> None:
-        """Open what a call reaches: what it is given, what it is a method of, and what its function speaks of."""
+    def reached(self, node: ast.Call, by: str, *, asks: bool = False) -> None:
+        """Open what a call reaches: what it is given, what it is a method of, and what its function speaks of.
+
+        One that `asks` is there for what it returns: a note tells which configuration it was given.
+        """
         name = ast.unparse(node.func)
         if name in HARMLESS or name.split(".")[0] in _QUIET or name.split(".")[-1][:1].isupper():
             return
         if isinstance(node.func, ast.Attribute):
             self.touch(node.func.value, by)
         for one in (*node.args, *(one.value for one in node.keywords)):
-            self.touch(one, by, given=True)
+            if asks and isinstance(self._seen(one), Made):
+                self.follower.notes.append(f"{by} may change the configuration: its text is not beside the file")
+            else:
+                self.touch(one, by, given=True)
         function = self.callee(node.func)
         if function is not None:
             self._spoken_of(function, by, set())
@@ -400,6 +407,12 @@ class PythonFrame:
             self.names[name] = value
             if isinstance(node, ast.Global) and self.module is self.follower.main:
                 self.follower.outside[name] = value
+
+
+def _compared(node: ast.Compare, value: PythonValue) -> Any:
+    """A value that is compared; what is made here need not be known to be told from None."""
+    seen = isinstance(value, Listed | Tabled | FunctionHere)
+    return object() if seen and all(isinstance(one, ast.Is | ast.IsNot) for one in node.ops) else literal(value)
 
 
 def part(value: PythonValue, key: Any) -> PythonValue:

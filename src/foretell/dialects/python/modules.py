@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 LARGEST = 4 * 1024 * 1024
 """Bytes of the largest file that is taken in."""
+
+_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 FARTHEST = 5
 """Files that a name is passed on through."""
@@ -33,10 +37,13 @@ class PythonModule:
     imports: dict[str, Imported] = field(default_factory=dict[str, Imported])
 
     def __post_init__(self) -> None:
+        several: set[str] = set()
         for node in ast.walk(self.tree):
             if isinstance(node, ast.ImportFrom):
                 for one in node.names:
-                    self.imports[one.asname or one.name] = Imported(node.level, node.module or "", one.name)
+                    name, imported = one.asname or one.name, Imported(node.level, node.module or "", one.name)
+                    if self.imports.setdefault(name, imported) != imported:
+                        several.add(name)
         for node in self.tree.body:
             if isinstance(node, ast.FunctionDef):
                 self.functions[node.name] = node
@@ -44,6 +51,34 @@ class PythonModule:
                 self.constants[node.targets[0].id] = node.value
             elif isinstance(node, ast.AnnAssign) and node.value is not None and isinstance(node.target, ast.Name):
                 self.constants[node.target.id] = node.value
+        for name in several:
+            self.imports.pop(name)
+        for name, times in Counter(_set_outside(self.tree)).items():
+            if times > 1 or name in self.functions:
+                self.constants.pop(name, None)
+                self.functions.pop(name, None)
+
+
+def _set_outside(tree: ast.Module) -> Iterator[str]:
+    """Names outside of functions as often as they are set, or what they stand for may be changed."""
+    inside = {id(one) for node in tree.body if isinstance(node, _SCOPES) for one in ast.walk(node)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store | ast.Del) and id(node) not in inside:
+            yield node.id
+        elif isinstance(node, ast.Global):
+            yield from node.names
+        elif isinstance(node, ast.Attribute | ast.Subscript) and not isinstance(node.ctx, ast.Load):
+            yield from _root(node)
+        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):  # X.append(...), f(X)
+            for one in (node.value.func, *node.value.args):
+                yield from _root(one) if isinstance(one, ast.Attribute | ast.Subscript) else ()
+
+
+def _root(node: ast.expr) -> Iterator[str]:
+    while isinstance(node, ast.Attribute | ast.Subscript):
+        node = node.value
+    if isinstance(node, ast.Name):
+        yield node.id
 
 
 class ImportedModules:
