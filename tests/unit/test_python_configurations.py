@@ -183,6 +183,8 @@ def test_the_embedding_and_the_head_count_as_layers(tmp_path: Path) -> None:
         ("cfg.model.freeze_vision_model = True", "a vision-language model"),
         ("cfg.model.pipeline_model_parallel_layout = _layout(3, 1)", "only the running program knows"),
         ("cfg.model.pipeline_model_parallel_size = how_many()", "only the running program knows"),
+        ("tune(cfg)", r"model is what tune\(\.\.\.\) may have changed"),
+        ("cfg.model.tune()", r"what cfg\.model\.tune\(\.\.\.\) may have changed may say"),
         ("cfg.train = settings", "train is settings, which may say train.micro_batch_size"),
         ("cfg.optimizer.optimizer = 'dist_muon'", "an optimizer that is not here"),
         ("cfg.model.num_layers_in_first_pipeline_stage = 33", "do not divide into"),
@@ -194,8 +196,8 @@ def test_recipes_that_are_refused(tmp_path: Path, change: str, what: str) -> Non
 
 
 def test_calls_and_keys_that_nobody_knows_are_told(tmp_path: Path) -> None:
-    found = bridge(tmp_path, "cfg.model.new_and_dear = 7\n    tune(cfg)")
-    assert "tune(...) may change the configuration: its text is not beside the file" in found.notes
+    found = bridge(tmp_path, "cfg.model.new_and_dear = 7\n    size = size_of(cfg)")
+    assert "size_of(...) may change the configuration: its text is not beside the file" in found.notes
     assert "not read, and may change the cost: model.new_and_dear" in found.notes
 
 

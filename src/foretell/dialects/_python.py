@@ -20,7 +20,7 @@ from foretell.dialects._formats import Code, FileFormat
 from foretell.dialects._table import Document, Source
 from foretell.dialects.python.follower import PythonFollower
 from foretell.dialects.python.modules import ImportedModules, PythonModule
-from foretell.dialects.python.values import NOTHING, FunctionHere, Listed, Made, PythonValue, code_of, plain
+from foretell.dialects.python.values import NOTHING, FunctionHere, Listed, Made, PythonValue, code_of, measured, plain
 from foretell.errors import BadInput
 
 CALLED = "()"
@@ -88,7 +88,10 @@ def _first(names: Mapping[str, PythonValue]) -> Made | None:
 
 
 def _flat(made: Made | None, written: bool) -> Document:
-    return dict(_fields(made, "", given=True, written=written)) if made is not None else {}
+    if made is None:
+        return {}
+    measured(made)
+    return dict(_fields(made, "", given=True, written=written))
 
 
 def _fields(made: Made, before: str, *, given: bool, written: bool) -> Iterator[tuple[str, Any]]:

@@ -137,10 +137,7 @@ class _CallFrame(CallingFrame):
             elif isinstance(one, ast.With):
                 return self._with(one, rest, last)
             elif isinstance(one, ast.For) and (items := self._items(one)) is not None:
-                for item in items:
-                    self._assign(one.target, item)
-                    self.body(one.body)
-                self.body(one.orelse)
+                self._loop(one, items)
             elif isinstance(one, ast.For | ast.While | ast.Try) and _has(one, ast.Return, ast.Yield):
                 self._perhaps_all([one, *rest])  # what follows may not be reached
                 return unknown(f"what a {type(one).__name__.lower()} statement returns")
@@ -155,12 +152,24 @@ class _CallFrame(CallingFrame):
                 self._assign(item.optional_vars, unknown(self.filled(item.context_expr)))
         return self.body([*statement.body, *rest], last=last)
 
-    def _items(self, loop: ast.For) -> list[PythonValue] | None:
+    def _loop(self, loop: ast.For, items: Listed) -> None:
+        """Item by item, with those that the loop itself adds."""
+        place = 0
+        while items.whole and place < len(items.items):
+            self._assign(loop.target, items.items[place])
+            self.body(loop.body)
+            place += 1
+        if items.whole:
+            self.body(loop.orelse)
+        else:
+            self._perhaps_all([loop])
+
+    def _items(self, loop: ast.For) -> Listed | None:
         """What a loop goes through, if it can be followed item by item."""
         if _has(loop, *_ENDS):
             return None
         found = self._range(loop.iter) or self.value(loop.iter)
-        return [*found.items] if isinstance(found, Listed) and found.whole else None
+        return found if isinstance(found, Listed) and found.whole else None
 
     def _range(self, node: ast.expr) -> PythonValue | None:
         """`range(...)` of numbers that are known."""

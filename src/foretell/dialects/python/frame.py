@@ -368,6 +368,8 @@ class PythonFrame:
             found = owner.fields.get(node.attr) if isinstance(owner, Made) else None
             if found is not None:
                 open_up([found], by)
+            elif isinstance(owner, Made) and node.attr.startswith("__"):  # c.__dict__
+                open_up([owner], by)
             elif isinstance(owner, Made) and not given:
                 owner.put(node.attr, changed(by))
         elif isinstance(node, ast.Subscript | ast.Starred):
@@ -446,7 +448,7 @@ def truth_of(value: PythonValue) -> bool | None:
     if isinstance(value, Listed | Tabled):
         return bool(value.items) if value.whole else None
     if isinstance(value, Made):
-        return True if value.made.split(".")[-1][:1].isupper() else None  # what a class makes
+        return True if value.of_class else None
     if isinstance(value, FunctionHere):
         return True
     return bool(value.value) if value.known else None

@@ -67,6 +67,11 @@ class Made:
         self.later.add(name)
 
     @property
+    def of_class(self) -> bool:
+        """Whether a class was called, by how it is spelt."""
+        return self.made.split(".")[-1][:1].isupper()
+
+    @property
     def touched(self) -> bool:
         """Whether a field of it, or of what it has, was set after it was made."""
         return any(isinstance(one, Made) and one.later for one in reachable([self]))
@@ -174,7 +179,7 @@ def _plain(value: PythonValue) -> Any:
     if isinstance(value, Listed):
         if not value.whole:
             return next((one.value for one in value.items if isinstance(one, Leaf) and not one.known), OPEN.value)
-        return [one.made if isinstance(one, Made) else _plain(one) for one in value.items]
+        return [one.made if isinstance(one, Made) and one.of_class else _plain(one) for one in value.items]
     if isinstance(value, Tabled):
         found = {key: _plain(one) for key, one in value.items.items()}
         unsure = not value.whole or any(isinstance(one, UnknownValue) for one in found.values())
