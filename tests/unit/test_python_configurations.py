@@ -184,7 +184,7 @@ def test_the_embedding_and_the_head_count_as_layers(tmp_path: Path) -> None:
         ("cfg.model.pipeline_model_parallel_layout = _layout(3, 1)", "only the running program knows"),
         ("cfg.model.pipeline_model_parallel_size = how_many()", "only the running program knows"),
         ("tune(cfg)", r"model is what tune\(\.\.\.\) may have changed"),
-        ("cfg.model.tune()", r"what cfg\.model\.tune\(\.\.\.\) may have changed may say"),
+        ("cfg.model.tune()", r"what cfg\.model\.tune\(\.\.\.\) may have changed"),
         ("cfg.train = settings", "train is settings, which may say train.micro_batch_size"),
         ("cfg.optimizer.optimizer = 'dist_muon'", "an optimizer that is not here"),
         ("cfg.model.num_layers_in_first_pipeline_stage = 33", "do not divide into"),

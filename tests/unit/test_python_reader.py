@@ -181,7 +181,7 @@ class Programs:
         if not deep or self.random.random() < 0.3:
             return pick([*leaves, *leaves, *leaves, *leaves, "u"])
         one, other = self.number(deep - 1), self.number(deep - 1)
-        sign = pick(["+", "-", "*", "//", "%", "/", "and", "or", "<", "==", ">=", "is not"])
+        sign = pick(["+", "-", "*", "//", "%", "/", "and", "or", "<", "==", ">="])
         return pick([
             f"({one} {sign} {other})", f"({one} {sign} {other})", f"(+{one})", f"(-{one})", f"(~{one})",
             f"(not {one})", f"({one} if {other} else {self.number(deep - 1)})", f"max({one}, {other})",
@@ -190,7 +190,7 @@ class Programs:
     def text(self) -> str:
         form = self.random.choice(["", ":03d", ":>5", "!r", ":.2f", "!s:>4"])
         return self.random.choice([
-            f"f'x{{{self.number(1)}{form}}}'", f"s + {self.random.choice(TEXTS)}", "str(l)", "s.upper()", "str(d)",
+            f"f\"x{{{self.number(1)}{form}}}\"", f"s + {self.random.choice(TEXTS)}", "str(l)", "s.upper()", "str(d)",
             f"('q' or {self.random.choice(TEXTS)})", f"f'{{l}}{{d}}{{{self.random.choice(TEXTS)}:>4}}'",
         ])  # fmt: skip
 

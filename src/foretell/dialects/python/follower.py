@@ -245,6 +245,8 @@ class _CallFrame(CallingFrame):
             by = f"a {type(statement).__name__.lower()} statement"
             self.perhaps(statement, "" if isinstance(statement, ast.Expr) else by)
             for one in ast.walk(statement):
+                if isinstance(one, ast.AugAssign):
+                    self.touch(one.target, by)
                 if isinstance(one, ast.Assign | ast.AugAssign | ast.AnnAssign):
                     for target in one.targets if isinstance(one, ast.Assign) else [one.target]:
                         self._assign(target, OPEN)

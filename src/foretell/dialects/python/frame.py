@@ -362,6 +362,8 @@ class PythonFrame:
             found = self.named(node.id)
             if isinstance(found, FunctionHere):
                 self._spoken_of(found, by, set())
+            if isinstance(found, Leaf) and found.code == SOMETIMES:  # which may be any of them by another name
+                open_up(self.names.values(), by)
             open_up([found], by)
         elif isinstance(node, ast.Attribute):
             owner = self._seen(node.value)
