@@ -117,7 +117,7 @@ def test_expressions(expression: str, value: Any) -> None:
 )
 def test_statements(lines: str, value: Any) -> None:
     found = key(lines)
-    assert (isinstance(found, UnknownValue) if value is ... else found == value), found
+    assert isinstance(found, UnknownValue) if value is ... else found == value, found
 
 
 def test_a_call_that_is_not_beside_the_file_leaves_nothing_known() -> None:

@@ -209,9 +209,7 @@ class _CallFrame(CallingFrame):
         elif not isinstance(statement, ast.Pass):
             self._perhaps_all([statement])
 
-    def _branch(
-        self, statement: ast.If, rest: Sequence[ast.stmt], last: bool
-    ) -> tuple[PythonValue | None, bool]:
+    def _branch(self, statement: ast.If, rest: Sequence[ast.stmt], last: bool) -> tuple[PythonValue | None, bool]:
         """What a condition comes to, and whether it returned. With a return in a branch the rest belongs to both."""
         test = ast.unparse(statement.test)
         main = test in ("__name__ == '__main__'", "'__main__' == __name__")
@@ -274,6 +272,8 @@ class _CallFrame(CallingFrame):
             else:
                 open_up([one], ast.unparse(statement))
             value = one
+        elif isinstance(one, Leaf) and not one.known:
+            self.touch(before, ast.unparse(statement))
         self._assign(statement.target, value)
 
     def _assign(self, target: ast.expr, value: PythonValue) -> None:

@@ -233,7 +233,9 @@ class PythonFrame:
                 raise CannotKnow
             if len(items) > LONGEST:
                 raise BadInput(f"a list of {len(items):,} items: more than {LONGEST:,} are not put together")
-            return Listed(items, self.filled(node), one.fixed, one.whole and (not isinstance(other, Listed) or other.whole))
+            return Listed(
+                items, self.filled(node), one.fixed, one.whole and (not isinstance(other, Listed) or other.whole)
+            )
         return Leaf(self.filled(node), computed(node.op, literal(one), literal(other)))
 
     def _words(self, node: ast.expr, value: PythonValue) -> str:
@@ -362,7 +364,7 @@ class PythonFrame:
             found = self.named(node.id)
             if isinstance(found, FunctionHere):
                 self._spoken_of(found, by, set())
-            if isinstance(found, Leaf) and found.code == SOMETIMES:  # which may be any of them by another name
+            if isinstance(found, Leaf) and not found.known and found.code != node.id:  # another name of any of them
                 open_up(self.names.values(), by)
             open_up([found], by)
         elif isinstance(node, ast.Attribute):
