@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from foretell.dialects.python.expressions import LONGEST, CannotKnow, asked, called
-from foretell.dialects.python.frame import PROBLEMS, PythonFrame, literal
+from foretell.dialects.python.frame import PROBLEMS, PythonFrame
+from foretell.dialects.python.literals import literal
 from foretell.dialects.python.values import (
     NOTHING,
     FunctionHere,

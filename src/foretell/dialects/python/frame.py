@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import copy
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Protocol, cast
+from typing import Final, Protocol
 
 from foretell.dialects.python.expressions import (
     LONGEST,
@@ -16,6 +16,7 @@ from foretell.dialects.python.expressions import (
     put_in_words,
     signed,
 )
+from foretell.dialects.python.literals import literal, part, to_compare, truth_of
 from foretell.dialects.python.modules import ImportedModules, PythonModule
 from foretell.dialects.python.values import (
     SOMETIMES,
@@ -26,8 +27,6 @@ from foretell.dialects.python.values import (
     PythonValue,
     Tabled,
     changed,
-    lifted,
-    measured,
     open_up,
     unknown,
 )
@@ -38,9 +37,51 @@ Names = dict[str, PythonValue]
 PROBLEMS: Final = (CannotKnow, TypeError, ValueError, LookupError, ArithmeticError, AttributeError)
 
 HARMLESS: Final = frozenset(
-    "int float str bool len min max list tuple dict set frozenset sum abs round any all sorted range zip enumerate "
-    "reversed print isinstance issubclass hasattr getattr type repr format id math.ceil math.floor math.log2 "
-    "copy.copy copy.deepcopy deepcopy cast os.getenv os.environ.get os.path.join replace dataclasses.replace".split()
+    [
+        "int",
+        "float",
+        "str",
+        "bool",
+        "len",
+        "min",
+        "max",
+        "list",
+        "tuple",
+        "dict",
+        "set",
+        "frozenset",
+        "sum",
+        "abs",
+        "round",
+        "any",
+        "all",
+        "sorted",
+        "range",
+        "zip",
+        "enumerate",
+        "reversed",
+        "print",
+        "isinstance",
+        "issubclass",
+        "hasattr",
+        "getattr",
+        "type",
+        "repr",
+        "format",
+        "id",
+        "math.ceil",
+        "math.floor",
+        "math.log2",
+        "copy.copy",
+        "copy.deepcopy",
+        "deepcopy",
+        "cast",
+        "os.getenv",
+        "os.environ.get",
+        "os.path.join",
+        "replace",
+        "dataclasses.replace",
+    ]
 )
 """Functions that change nothing of what they are given."""
 
@@ -79,7 +120,9 @@ class PythonFrame:
     """One function, or the outermost statements, with their names."""
 
     def __init__(self, follower: Following, module: PythonModule, names: Names) -> None:
-        self.follower, self.module, self.names = follower, module, names
+        self.follower = follower
+        self.module = module
+        self.names: Names = names
 
     def value(self, node: ast.expr) -> PythonValue:
         """What an expression is worth."""
@@ -210,7 +253,7 @@ class PythonFrame:
             return signed(node.op, literal(self.value(node.operand)))
         if isinstance(node, ast.Compare):
             values = [self.value(one) for one in (node.left, *node.comparators)]
-            return compared(node, [_compared(node, one) for one in values])
+            return compared(node, [to_compare(node, one) for one in values])
         if isinstance(node, ast.JoinedStr):
             values = [self.value(one.value if isinstance(one, ast.FormattedValue) else one) for one in node.values]
             return joined([self._words(one, value) for one, value in zip(node.values, values, strict=True)])
@@ -413,46 +456,3 @@ class PythonFrame:
             self.names[name] = value
             if isinstance(node, ast.Global) and self.module is self.follower.main:
                 self.follower.outside[name] = value
-
-
-def _compared(node: ast.Compare, value: PythonValue) -> Any:
-    """A value that is compared; what is made here need not be known to be told from None."""
-    seen = isinstance(value, Listed | Tabled | FunctionHere)
-    return object() if seen and all(isinstance(one, ast.Is | ast.IsNot) for one in node.ops) else literal(value)
-
-
-def part(value: PythonValue, key: Any) -> PythonValue:
-    """What stands at a place of a list, a table or a text."""
-    if isinstance(value, Listed) and value.whole:
-        return value.items[key]
-    if isinstance(value, Tabled) and value.whole:
-        return value.items[key]
-    return lifted(cast("Any", literal(value))[key])
-
-
-def literal(value: PythonValue) -> Any:
-    """A value of Python, where all of it is known."""
-    measured(value)
-    return _literal(value)
-
-
-def _literal(value: PythonValue) -> Any:
-    if isinstance(value, Listed) and value.whole:
-        items = [_literal(one) for one in value.items]
-        return tuple(items) if value.fixed else items
-    if isinstance(value, Tabled) and value.whole:
-        return {key: _literal(one) for key, one in value.items.items()}
-    if not isinstance(value, Leaf) or not value.known:
-        raise CannotKnow
-    return value.value
-
-
-def truth_of(value: PythonValue) -> bool | None:
-    """Whether a condition holds; None where nobody knows."""
-    if isinstance(value, Listed | Tabled):
-        return bool(value.items) if value.whole else None
-    if isinstance(value, Made):
-        return True if value.of_class else None
-    if isinstance(value, FunctionHere):
-        return True
-    return bool(value.value) if value.known else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
@@ -158,10 +158,10 @@ def measured(value: PythonValue) -> None:
 
 def open_up(values: Iterable[PythonValue], by: str) -> None:
     """What an unknown call or loop reaches may be anything afterwards."""
-    open_value = changed(by)
+    open_value: PythonValue = changed(by)
     for one in list(reachable(values)):
         if isinstance(one, Made):
-            one.fields = {name: open_value for name in one.fields} | {"**": open_value}
+            one.fields = dict.fromkeys(one.fields, open_value) | {"**": open_value}
             one.asked = dict.fromkeys(one.asked, open_value)
         elif isinstance(one, Listed) and not one.fixed:
             one.items, one.code, one.whole = [open_value], SOMETIMES, False
