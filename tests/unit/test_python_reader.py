@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 import warnings
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -161,7 +161,7 @@ def test_texts_of_texts_end() -> None:
 
 def test_many_statements_end() -> None:
     loops = "".join(f"{'    ' * depth}for x{depth} in [1, 2, 3, 4, 5, 6, 7, 8]:\n" for depth in range(1, 9))
-    with pytest.raises(BadInput, match="more than .* statements and expressions"):
+    with pytest.raises(BadInput, match=r"more than .* statements and expressions"):
         read(f"def f(u):\n{loops}{'    ' * 9}c.tp = 8\n    return c\n", "f")
 
 
@@ -292,7 +292,7 @@ def test_the_reader_says_what_python_says_or_nothing(chunk: int) -> None:
             for name, value in expected.items():
                 values += 1
                 said = said_of(document, name)
-                parts: list[Any] = said if isinstance(said, list) else [said]
+                parts = cast("list[Any]", said) if isinstance(said, list) else [said]
                 unsure = any(isinstance(one, UnknownValue) for one in parts)
                 known += not unsure
                 assert unsure or alike(said, value), (seed, name, said, value, text)

@@ -29,7 +29,7 @@ class TwoBranches:
         self._originals = list(reachable(names.values()))
         self._memos: tuple[dict[int, Any], dict[int, Any]] = ({}, {})
         self.copies = (copy.deepcopy(names, self._memos[0]), copy.deepcopy(names, self._memos[1]))
-        self._back = {
+        self._back: dict[int, PythonValue] = {
             id(memo[id(one)]): one for memo in self._memos for one in self._originals if id(one) in memo
         }  # fmt: skip
         self._merged: dict[tuple[int, int], tuple[Made, PythonValue, PythonValue]] = {}

@@ -6,8 +6,8 @@ import ast
 import math
 import operator
 import re
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, cast
 
 from foretell.errors import BadInput
 
@@ -63,8 +63,10 @@ def _in_words(value: Any) -> str:
 def _unordered(value: Any) -> bool:
     """Whether a set is in it, whose order only the running program knows."""
     if isinstance(value, list | tuple):
-        return any(map(_unordered, value))  # pyright: ignore[reportUnknownArgumentType]
-    return any(map(_unordered, value.values())) if isinstance(value, dict) else isinstance(value, frozenset)  # pyright: ignore
+        return any(map(_unordered, cast("Sequence[Any]", value)))
+    if isinstance(value, dict):
+        return any(map(_unordered, cast("dict[Any, Any]", value).values()))
+    return isinstance(value, frozenset)
 
 
 def _listed(values: Any) -> Any:
@@ -82,6 +84,10 @@ _CALLED: Final[Mapping[str, Callable[..., Any]]] = {
     "min": min,
     "max": max,
     "list": _listed,
+    "sum": sum,
+    "abs": abs,
+    "round": round,
+    "divmod": divmod,
     "math.ceil": math.ceil,
 }
 """Functions of Python itself that configurations use."""

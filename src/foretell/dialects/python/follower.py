@@ -14,9 +14,10 @@ from typing import Any, Final
 from foretell.dialects.python.branches import TwoBranches
 from foretell.dialects.python.calls import CallingFrame
 from foretell.dialects.python.expressions import LONGEST
-from foretell.dialects.python.frame import PROBLEMS, Names
+from foretell.dialects.python.frame import PROBLEMS
 from foretell.dialects.python.literals import literal
 from foretell.dialects.python.modules import ImportedModules, PythonModule
+from foretell.dialects.python.names import Names
 from foretell.dialects.python.values import (
     NOTHING,
     OPEN,

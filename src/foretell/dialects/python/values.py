@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, cast
 
 from foretell.dialects._table import UnknownValue
 from foretell.errors import BadInput
@@ -110,9 +110,10 @@ def changed(by: str) -> Leaf:
 def lifted(value: Any) -> PythonValue:
     """A value of Python as one of these."""
     if isinstance(value, list | tuple):
-        return Listed([lifted(one) for one in value], repr(value), fixed=isinstance(value, tuple))  # pyright: ignore
+        items = [lifted(one) for one in cast("Sequence[Any]", value)]
+        return Listed(items, str(cast("Any", value)), fixed=isinstance(value, tuple))
     if isinstance(value, dict):
-        return Tabled({key: lifted(one) for key, one in value.items()}, repr(value))  # pyright: ignore
+        return Tabled({key: lifted(one) for key, one in cast("dict[Any, Any]", value).items()}, str(cast("Any", value)))
     return Leaf(repr(value), value)
 
 
@@ -161,7 +162,7 @@ def open_up(values: Iterable[PythonValue], by: str) -> None:
     open_value: PythonValue = changed(by)
     for one in list(reachable(values)):
         if isinstance(one, Made):
-            one.fields = dict.fromkeys(one.fields, open_value) | {"**": open_value}
+            one.fields = dict.fromkeys((*one.fields, "**"), open_value)
             one.asked = dict.fromkeys(one.asked, open_value)
         elif isinstance(one, Listed) and not one.fixed:
             one.items, one.code, one.whole = [open_value], SOMETIMES, False
