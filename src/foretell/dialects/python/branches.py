@@ -48,12 +48,15 @@ class TwoBranches:
         self._names.update(joined)
 
     def _settled(self, one: Listed | Tabled, yes: Any, no: Any) -> None:
+        def original(item: PythonValue) -> PythonValue:
+            return self._back.get(id(item), item)
+
         alike = same(yes, no)
         one.code, one.whole = (yes.code, yes.whole) if alike else (SOMETIMES, False)
         if isinstance(one, Listed):
-            one.items = [self._back.get(id(item), item) for item in yes.items] if alike else [OPEN]
+            one.items = [original(item) for item in yes.items] if alike else [OPEN]
         else:
-            one.items = {key: self._back.get(id(item), item) for key, item in yes.items.items()} if alike else {}
+            one.items = {key: original(item) for key, item in yes.items.items()} if alike else {}
 
     def _joined(
         self, yes: Mapping[str, PythonValue], no: Mapping[str, PythonValue], test: str

@@ -26,10 +26,9 @@ def to_compare(node: ast.Compare, value: PythonValue) -> Any:
 
 def part(value: PythonValue, key: Any) -> PythonValue:
     """What stands at a place of a list, a table or a text."""
-    if isinstance(value, Listed) and value.whole:
-        return value.items[key]
-    if isinstance(value, Tabled) and value.whole:
-        return value.items[key]
+    if isinstance(value, Listed | Tabled) and value.whole:
+        items: Any = value.items
+        return items[key]
     return lifted(literal(value)[key])
 
 
