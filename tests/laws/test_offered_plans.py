@@ -48,7 +48,7 @@ WIDER = 150
 
 @functools.cache
 def found(name: str, model: str, on: str, batch: int) -> PlanningAnswer:
-    (question,) = asked(model, on, batch, trainer=name)
+    (question,) = asked(model, on, batch, trainer=name, exhaustive=True)
     return refine(answered(question))
 
 

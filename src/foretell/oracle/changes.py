@@ -38,13 +38,18 @@ def changes(asked: BatchProber, worst: ProbedPlan) -> Iterator[PlanChange]:
         found += _proved(asked, worst, kind)
     yield from sorted(found, key=lambda change: -change.samples_per_second)
     if free:
-        length = facts(worst.setting.graph).sequence
-        yield from _proved(asked, worst, proposals.shorter(plan, length))
-        yield from _proved(asked, worst, proposals.adapters(plan, length, asked.cluster.nodes))
+        yield from _proved(asked, worst, proposals.shorter(plan, facts(worst.setting.graph).sequence))
     kernels = proposals.kernels_of(worst.plan)
     yield from _proved(asked, worst, proposals.larger_devices(plan, asked.cluster, kernels))
     if free:
         yield from _proved(asked, worst, proposals.more_ranks(plan, asked.cluster))
+
+
+def adapters(asked: BatchProber, worst: ProbedPlan) -> Iterator[PlanChange]:
+    """Adapters, which train something else: named last, and never instead of two changes that do not."""
+    if not asked.fixed:
+        length = facts(worst.setting.graph).sequence
+        yield from _proved(asked, worst, proposals.adapters(worst.asked, length, asked.cluster.nodes))
 
 
 def two_changes(asked: BatchProber, worst: ProbedPlan) -> Iterator[PlanChange]:

@@ -14,7 +14,7 @@ from foretell.errors import BadInput
 from foretell.oracle.advice import harmless
 from foretell.oracle.batch_prober import BatchProber, Climbed, ProbedPlan, Rung, with_policy
 from foretell.oracle.calibrations import with_calibration
-from foretell.oracle.changes import PlanChange, changes, two_changes
+from foretell.oracle.changes import PlanChange, adapters, changes, two_changes
 from foretell.oracle.ladder import ladder
 from foretell.oracle.predict import Prediction, predict
 from foretell.oracle.request import Request
@@ -96,7 +96,7 @@ def fitted(request: Request) -> tuple[Fit, Setting]:
         batch=request.batch,
         seq=request.seq,
         tried=tuple(one.rung for one in walked),
-        changes=() if fitting else tuple(harmless(lambda: changes(asked, best))),
+        changes=() if fitting else tuple(harmless(lambda: (*changes(asked, best), *adapters(asked, best)))),
         notes=tuple(asked.notes()),
     )
     return answer, best.setting
@@ -118,7 +118,8 @@ def would_fit(request: Request, prediction: Prediction, setting: Setting) -> tup
 def _would_fit(request: Request, prediction: Prediction, setting: Setting) -> tuple[PlanChange, ...]:
     asked = BatchProber(request.changed(plan=setting.plan, batch=setting.job.batch, batch_per_rank=0))
     found = ProbedPlan(setting.plan, setting.plan, micro_batch(setting.job, setting.plan), prediction, setting)
-    return tuple(changes(asked, found)) or tuple(two_changes(asked, found))
+    one_or_two = tuple(changes(asked, found)) or tuple(two_changes(asked, found))
+    return (*one_or_two, *adapters(asked, found))
 
 
 def _walk(asked: BatchProber) -> Iterator[Climbed]:
