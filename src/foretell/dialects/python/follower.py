@@ -337,9 +337,8 @@ class _CallFrame(CallingFrame):
 
     def _runs(self, node: ast.expr) -> bool:
         """Whether a function is of elsewhere: `pretrain`, `run.run`; and no method of what is configured."""
-        if isinstance(node, ast.Attribute) and not isinstance(self.value(node.value), Leaf):
-            return False
-        return isinstance(node, ast.Name | ast.Attribute) and self.callee(node) is None
+        module = node.value if isinstance(node, ast.Attribute) else node
+        return isinstance(module, ast.Name) and module.id not in self.names and self.callee(node) is None
 
     def _effect(self, node: ast.expr, last: bool) -> None:
         """A call that stands alone. The last one is taken to run what was configured."""
