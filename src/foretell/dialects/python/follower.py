@@ -335,9 +335,14 @@ class _CallFrame(CallingFrame):
         inner = owner.fields[node.attr]
         return inner if isinstance(inner, Made) else None
 
+    def _runs(self, node: ast.expr) -> bool:
+        """Whether a function is of elsewhere: `pretrain`, `run.run`; and no method of what is configured."""
+        module = node.value if isinstance(node, ast.Attribute) else node
+        return isinstance(module, ast.Name) and module.id not in self.names and self.callee(node) is None
+
     def _effect(self, node: ast.expr, last: bool) -> None:
         """A call that stands alone. The last one is taken to run what was configured."""
-        if isinstance(node, ast.Call) and last and isinstance(node.func, ast.Name) and self.callee(node.func) is None:
+        if isinstance(node, ast.Call) and last and self._runs(node.func):
             for one in (*node.args, *(one.value for one in node.keywords)):
                 self.value(one.value if isinstance(one, ast.Starred) else one)
         elif isinstance(node, ast.Call):
