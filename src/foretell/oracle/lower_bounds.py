@@ -6,7 +6,7 @@ before its first one; and where its last slot is that stage's backward pass, the
 through them. What is left out (weight traffic, updates, sends between stages, waits in between) only adds to this, so
 no plan is priced below its bound. Of memory it counts weights and optimizer states alone.
 
-The search orders and prunes meshes by these (`oracle.search`); a law holds them to the full price of every plan of
+The search leaves plans out by these (`oracle.search`); a law holds them to the full price of every plan of
 whole spaces (`tests/laws/test_lower_bounds.py`).
 """
 
