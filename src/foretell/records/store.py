@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -11,6 +10,7 @@ from typing import Any, cast
 import msgspec
 
 from foretell.errors import BadInput
+from foretell.files import PRIVATE, read_bytes, write_whole
 from foretell.records.record import Record
 from foretell.records.upgrade import upgrade
 
@@ -18,47 +18,21 @@ from foretell.records.upgrade import upgrade
 def write(folder: Path, record: Record) -> Path:
     """Put a record into a folder and give its path. A crash leaves no half file behind."""
     target = folder / f"{record.identity}.json"
-    _whole(record, target, _publish)
+    _whole(record, target, _publish, PRIVATE)
     return target
 
 
 def save(path: Path, record: Record) -> None:
     """Write a record to a file that a person named; one that is there is replaced, whole or not at all."""
-    _whole(record, path, lambda temporary, target: temporary.replace(target))
+    _whole(record, path, None, None)
 
 
-def _whole(record: Record, target: Path, publish: Callable[[Path, Path], object]) -> None:
-    """Write a file under another name, and give it its own when it is finished and on the disk."""
-    temporary = ""
+def _whole(record: Record, target: Path, publish: Callable[[Path, Path], object] | None, mode: int | None) -> None:
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=".", suffix=".part")
-        with os.fdopen(handle, "wb") as file:
-            file.write(msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-        publish(Path(temporary), target)
-        _settle(target.parent)
+        write_whole(target, msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n", mode, publish)
     except OSError as problem:
         what = f"the record cannot be written: {problem.strerror}; those that are there are as they were"
         raise BadInput(what, where=str(target), fix="another folder: --records, --out or FORETELL_RECORDS") from None
-    finally:
-        if temporary:
-            Path(temporary).unlink(missing_ok=True)
-
-
-def _settle(folder: Path) -> None:
-    """Let the new name reach the disk too, where folders can be asked for that."""
-    try:
-        handle = os.open(folder, os.O_RDONLY)
-    except OSError:
-        return
-    try:
-        os.fsync(handle)
-    except OSError:
-        pass  # not on this file system
-    finally:
-        os.close(handle)
 
 
 def _publish(temporary: Path, target: Path) -> None:
@@ -78,9 +52,7 @@ KEPT = "foretell results, which lists the records that are kept"
 def read(path: Path) -> Record:
     """A record from its file, brought up to the newest schema."""
     try:
-        content: Any = msgspec.json.decode(path.read_bytes())
-    except OSError as problem:
-        raise BadInput(f"cannot read the record: {problem.strerror}", where=str(path), fix=KEPT) from None
+        content: Any = msgspec.json.decode(read_bytes(path, "record", fix=KEPT))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
         raise BadInput(f"not a record: {problem}", where=str(path), fix=KEPT) from None
     if not isinstance(content, dict):

@@ -1,0 +1,119 @@
+"""Files of other people, and ours: read only if they are plain and small enough, written whole or not at all.
+
+A FIFO would hang the reader, a huge file would fill memory, a crash or a full disk would leave half a file behind: no
+reader or writer of foretell has to think of these again.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from foretell.errors import BadInput
+
+LARGEST: Final = 256 << 20
+"""Bytes of a file that is read at once; a Perfetto trace of a long step is some 100 MB."""
+
+PRIVATE: Final = 0o600
+"""What foretell keeps by itself (records, uploads, caches) is its owner's alone; what a person names follows umask."""
+
+
+def read_bytes(path: Path, kind: str, most: int = LARGEST, fix: str = "") -> bytes:
+    """The content of a plain file; `kind` is what it should be ("record"), for the message."""
+    try:
+        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
+    except (OSError, ValueError) as problem:  # ValueError: a NUL in the name
+        why = problem.strerror if isinstance(problem, OSError) else str(problem)
+        raise BadInput(f"cannot read the {kind}: {why}", where=shown(path), fix=fix) from None
+    about = os.fstat(handle)
+    if not stat.S_ISREG(about.st_mode):
+        os.close(handle)
+        raise BadInput(f"cannot read the {kind}: not a plain file", where=shown(path), fix=fix)
+    with os.fdopen(handle, "rb") as file:
+        content = b"" if about.st_size > most else file.read(most + 1)
+    if about.st_size > most or len(content) > most:
+        size = max(about.st_size, len(content))
+        what = f"cannot read the {kind}: {size:,} bytes, where at most {most:,} are read"
+        raise BadInput(what, where=shown(path), fix=fix)
+    return content
+
+
+def read_text(path: Path, kind: str, most: int = LARGEST, fix: str = "") -> str:
+    """The same as text; what is not UTF-8 is said with its place."""
+    content = read_bytes(path, kind, most, fix)
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as problem:
+        line = content.count(b"\n", 0, problem.start) + 1
+        what = f"cannot read the {kind}: byte {problem.start:,} (line {line:,}) is not UTF-8"
+        raise BadInput(what, where=shown(path), fix=fix) from None
+
+
+def write_whole(
+    path: Path, content: bytes, mode: int | None = None, publish: Callable[[Path, Path], object] | None = None
+) -> None:
+    """Write a file beside its place and give it its name when it is finished and on the disk.
+
+    `mode` is for what foretell keeps; without it the umask decides, or whatever the file that is replaced has.
+    `publish(temporary, target)` gives the name; without it a file that is there is replaced. Raises OSError.
+    """
+    target = path.resolve() if path.is_symlink() else path  # a link goes on pointing where it does
+    if target.exists() and not target.is_file():  # /dev/stdout, a pipe: nothing to rename onto
+        target.write_bytes(content)
+        return
+    temporary = ""
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=".", suffix=".part")
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).chmod(mode if mode is not None else _usual_mode(target))
+        (publish or Path.replace)(Path(temporary), target)
+        _settle(target.parent)
+    finally:
+        if temporary:
+            Path(temporary).unlink(missing_ok=True)
+
+
+def save(path: Path, content: bytes, kind: str, fix: str = "another place for it") -> None:
+    """Write a file that a person named: whole, or a message."""
+    try:
+        write_whole(path, content)
+    except (OSError, ValueError) as problem:
+        why = problem.strerror if isinstance(problem, OSError) else str(problem)
+        what = f"cannot write the {kind}: {why}; a file that was there is as it was"
+        raise BadInput(what, where=shown(path), fix=fix) from None
+
+
+def shown(path: Path | str) -> str:
+    """A path as it can be printed: bytes of a name that are no UTF-8 are escaped."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
+def _usual_mode(target: Path) -> int:
+    try:
+        return stat.S_IMODE(target.stat().st_mode)
+    except OSError:
+        mask = os.umask(0o077)
+        os.umask(mask)
+        return 0o666 & ~mask
+
+
+def _settle(folder: Path) -> None:
+    """Let the new name reach the disk too, where folders can be asked for that."""
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError:
+        return
+    try:
+        os.fsync(handle)
+    except OSError:
+        pass  # not on this file system
+    finally:
+        os.close(handle)
