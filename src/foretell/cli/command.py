@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from foretell import trust
 from foretell.cli.verbs import LEARNING, VERBS
 from foretell.errors import ForetellError, near
 from foretell.version import __version__
@@ -24,6 +25,10 @@ class Verbs(click.Group):
 
         command: click.Command = importlib.import_module(f"foretell.cli.verbs.{cmd_name}").command
         return command
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.with_resource(trust.typed(args))  # code that the person names here may run, and no other
+        return super().parse_args(ctx, args)
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         if args and args[0] not in VERBS and not args[0].startswith("-"):

@@ -14,7 +14,7 @@ from typing import NoReturn
 import msgspec
 
 from foretell.errors import BadInput
-from foretell.processes import ChildProcess, ProcessEnded
+from foretell.processes import ChildProcess, ProcessEnded, python
 from foretell.runtime import journal
 from foretell.runtime.assignment import Assignment, Report, RunFailed, RunOutcome
 from foretell.runtime.place import RankPlace, meeting_point
@@ -28,13 +28,14 @@ class Ranks:
     with Ranks() as ranks:
         reports = ranks.run(Assignment(model="lenet", plan="dp2", batch=8))
 
-    `by` is a module that trains in another way than ours (`bench/engine.py`), and `python` the one that can import it.
+    `by` is a module that trains in another way than ours (`bench/engine.py`), and `interpreter` the Python that
+    can import it.
     """
 
     def __init__(
-        self, by: str = "", python: str = sys.executable, environment: Mapping[str, str] | None = None
+        self, by: str = "", interpreter: str = sys.executable, environment: Mapping[str, str] | None = None
     ) -> None:
-        self._command = [python, "-m", "foretell.runtime.fork_server"]
+        self._command = python("-m", "foretell.runtime.fork_server", by=interpreter)
         self._by = [by] if by else []
         self._environment = dict(environment or {})
 
@@ -110,7 +111,7 @@ def torchrun(ranks: int, nnodes: str, rendezvous: str | None, arguments: list[st
     if int(nnodes) > 1 and rendezvous is None:
         raise BadInput(f"{nnodes} nodes, but nobody says where they meet", where="--rendezvous", fix="HOST:29500")
     meeting = ["--rdzv-backend", "c10d", "--rdzv-endpoint", rendezvous] if rendezvous else ["--standalone"]
-    command = [sys.executable, "-m", "torch.distributed.run", "--nnodes", nnodes]
+    command = python("-m", "torch.distributed.run", "--nnodes", nnodes)
     command += ["--max-restarts", str(restarts)] if restarts else []
     command += ["--nproc-per-node", str(ranks // int(nnodes)), *meeting, "-m", "foretell", *arguments]
     os.execv(sys.executable, command)
