@@ -1,8 +1,8 @@
 """Code that may be run: what the person typed on this command line, or their program named.
 
 A record, an anchor, a study or a configuration may name a model as `file.py:factory`. Files are data: such a text is
-run only if the person wrote it too (`--trust file.py:factory`). Whoever is about to import code asks `check`; so a reader
-that knows nothing of all this runs nothing.
+run only if the person wrote it too (`--trust file.py:factory`). Whoever is about to import code asks `check`: a
+reader that knows nothing of all this runs nothing.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from foretell.hardware import catalog
 from foretell.hardware.cluster import Cluster
 from foretell.hardware.disturbance import CALM, Disturbance
 from foretell.learning.tempo import Tempo
+from foretell.model.source import kept
 from foretell.oracle.calibrations import with_calibration
 from foretell.oracle.disturbed import predict_disturbed, stage_of, with_wait
 from foretell.oracle.explain import Bottleneck
@@ -173,8 +174,11 @@ def ran(found: Record, where: str, cluster: str = "") -> RunRecord:
     content: dict[str, Any] = found.content
     try:
         measured = msgspec.convert(content["measurement"], Measurement)
+        assignment = msgspec.convert(content["assignment"], Assignment)
+        if assignment.graph:
+            kept(assignment.model, assignment.graph, where, found.fingerprint)
         return RunRecord(
-            assignment=msgspec.convert(content["assignment"], Assignment),
+            assignment=assignment,
             measured=measured,
             place=int(content["place"]),
             places=tuple(int(one["place"].get("pp", 0)) for one in content.get("reports", ())) or (0,) * measured.ranks,

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 import msgspec
 
+from foretell.cli.request_options import TRUST
 from foretell.cli.run_pages import comparison_page
 
 
@@ -16,6 +17,7 @@ from foretell.cli.run_pages import comparison_page
 @click.option("--calibration", metavar="FILE", default="", help="From `foretell calibrate`; or none.")
 @click.option("--disturbed", is_flag=True, help="Include the faults that were injected into the run.")
 @click.option("--html", metavar="FILE", help="Write a report to look at: one file, with charts.")
+@TRUST
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def command(
     record: str, cluster: str | None, calibration: str, disturbed: bool, html: str | None, as_json: bool

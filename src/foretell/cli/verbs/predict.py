@@ -143,7 +143,7 @@ def _predict(request: Request, files: PredictFiles, memory: bool, as_json: bool)
     if files.keep is not None:
         from foretell.cli.kept import keep_answer
 
-        keep_answer(files.keep, request, asked.place, found)
+        keep_answer(files.keep, asked, found)
     if files.trace is not None:
         _trace(asked, files.trace)
     if files.html is not None:

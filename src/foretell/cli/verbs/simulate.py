@@ -9,6 +9,7 @@ import click
 
 from foretell.cli.disturbance_options import disturbed
 from foretell.cli.progress import Progress
+from foretell.cli.request_options import TRUST
 from foretell.cli.worker_options import with_workers
 from foretell.errors import BadInput
 
@@ -51,6 +52,7 @@ USUAL = "sync@replicated,async,ssp:s=3,local:tau=8@replicated,easgd,dpsgd,gosgd"
     metavar="FILE",
     help="Instead: a run of `foretell run` again; several: their staleness.",
 )
+@TRUST
 @click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw it: curves.svg, curves.png.")
 @click.option("--html", metavar="FILE", help="Write a report to look at: one file, with charts.")
 @click.option("--trace", type=click.Path(path_type=Path), metavar="FILE", help="Timeline of the fastest, for Perfetto.")

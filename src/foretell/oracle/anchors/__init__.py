@@ -29,7 +29,7 @@ class Anchor(msgspec.Struct, frozen=True, kw_only=True):
     """What a measurement says."""
 
     form: str
-    asked: dict[str, str | int] = {}  # what was run, where it says: model plan cluster batch seq trainer optimizer
+    asked: dict[str, str | int] = {}  # what was run, where it says: a member of `measurement.ASKED` each
     step_seconds: float = 0.0  # 0: no step was timed
     parts: dict[str, float] = {}  # seconds by part of a breakdown, or by group of parts
     memory_bytes: float = 0.0  # 0: not measured

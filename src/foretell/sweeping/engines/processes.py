@@ -86,8 +86,8 @@ class _Workers:
         with self.lock:
             if self.stopped:
                 return None
-            variables = dict.fromkeys(THREADS, str(self.threads))
-            process = ChildProcess(python("-m", "foretell.sweeping.worker"), variables)
+            command = python("-m", "foretell.sweeping.worker")
+            process = ChildProcess(command, dict.fromkeys(THREADS, str(self.threads)))
             self.running.add(process)
             return process
 
