@@ -91,6 +91,16 @@ def save(path: Path, content: bytes, kind: str, fix: str = "another place for it
         raise BadInput(what, where=shown(path), fix=fix) from None
 
 
+def only_ours(path: Path) -> bool:
+    """Whether this user alone can have written a plain file or a folder: what is run from it is what we put there."""
+    try:
+        about = path.lstat()
+    except OSError:
+        return False
+    plain = stat.S_ISREG(about.st_mode) or stat.S_ISDIR(about.st_mode)
+    return plain and about.st_uid == os.geteuid() and not about.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+
+
 def shown(path: Path | str) -> str:
     """A path as it can be printed: bytes of a name that are no UTF-8 are escaped."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")

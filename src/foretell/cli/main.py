@@ -62,9 +62,10 @@ def _failed(problem: dict[str, Any], code: int, message: str = "") -> int:
     """Say what is wrong to the person on standard error, and on standard output to a program that asked for JSON."""
     from foretell.cli.table import folded_lines
     from foretell.errors import ForetellError
+    from foretell.secrets import hidden, hidden_in
 
-    told = ForetellError("").told() | problem
-    text = message or str(ForetellError(told["what"], where=told["where"], fix=told["fix"]))
+    told = hidden_in(ForetellError("").told() | problem)
+    text = hidden(message) or str(ForetellError(told["what"], where=told["where"], fix=told["fix"]))
     print(folded_lines(f"foretell: {text}"), file=sys.stderr)
     if "--json" in sys.argv[1:]:
         import msgspec

@@ -87,7 +87,7 @@ def _usual_seconds() -> float:
     try:
         return float(text)
     except ValueError:
-        raise BadInput(f"{text!r} seconds", where="FORETELL_SECONDS", fix="a number: 20, or 0 for no limit") from None
+        raise BadInput("not a number of seconds", where="FORETELL_SECONDS", fix="20, or 0 for no limit") from None
 
 
 SEARCH = (

@@ -4,7 +4,9 @@
 A fork that has torch already meets its first collective within hundredths of a second; a fresh process takes
 seconds. This process computes nothing itself, so that a fork finds no threads that it would wait for.
 
-    python -m foretell.runtime.fork_server FOLDER [MODULE]      an assignment (JSON) on every line of standard input
+    python -m foretell.runtime.fork_server FOLDER [MODULE]
+
+reads lines of JSON: the code that may be run (`foretell.trust`), and an assignment.
 
 MODULE is somebody else's way to train (`bench/engine.py` says what is in it), in the place of our appliers.
 """
@@ -29,6 +31,7 @@ import torch._dynamo  # what torch would import at the first step of every fork
 import torch.distributed as dist
 from torch.distributed.rendezvous import rendezvous
 
+from foretell import trust
 from foretell.errors import ForetellError
 from foretell.model.importers.torch_child import answered
 from foretell.model.importers.torch_load import trace_in_forks
@@ -194,7 +197,13 @@ def main() -> None:
     trace_in_forks(answered)
     gc.freeze()  # forks look for garbage, and need not look through all of torch
     run: Any = getattr(by, "outcome", functools.partial(outcome, by=by))
-    answer_lines(lambda line: msgspec.json.encode(run(msgspec.json.decode(line, type=Assignment), folder)))
+
+    def answer(line: bytes) -> bytes:
+        written, assignment = msgspec.json.decode(line, type=tuple[list[str], Assignment])
+        trust.trust(*written)
+        return msgspec.json.encode(run(assignment, folder))
+
+    answer_lines(answer)
     if by is not None and os.getpgrp() == os.getpid():
         os.killpg(0, signal.SIGKILL)  # what a framework started and left behind is of this group, and ends with it
 

@@ -13,6 +13,7 @@ from typing import NoReturn
 
 import msgspec
 
+from foretell import trust
 from foretell.errors import BadInput
 from foretell.processes import ChildProcess, ProcessEnded, python
 from foretell.runtime import journal
@@ -63,7 +64,7 @@ class Ranks:
     def outcome(self, assignment: Assignment, seconds: float = LONGEST_SECONDS) -> RunOutcome:
         """What comes of an assignment, whatever it is."""
         try:
-            answer = self._child.ask(msgspec.json.encode(assignment) + b"\n", seconds)
+            answer = self._child.ask(msgspec.json.encode((trust.written(), assignment)) + b"\n", seconds)
         except TimeoutError:
             self._child.kill()
             raise self._late(assignment, seconds) from None
