@@ -184,12 +184,10 @@ class ForkedProcess:
 
     def __init__(self, work: Callable[[], Any], fork: bool = True) -> None:
         forked = fork and sys.platform == "linux"
-        if not forked:
-            trust.import_nothing_from_here()
         context: Any = multiprocessing.get_context("fork" if forked else "spawn")
         self.answers, hand = context.Pipe(duplex=False)
         self._process = context.Process(target=_forked, args=(work, hand), daemon=True)
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), trust.importing_nothing_from_here():
             warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 on forks beside threads
             self._process.start()
         hand.close()  # ours, so that its end is heard

@@ -88,8 +88,13 @@ def import_folders() -> list[str]:
     return [one for one in os.environ.get("PYTHONPATH", "").split(os.pathsep) if one]
 
 
-def import_nothing_from_here() -> None:
-    """No Python that this process starts, or has started by torchrun, Ray or pip, imports from the folder it is in."""
-    os.environ[SAFE_PATH] = "1"
-    if "PYTHONPATH" in os.environ:
-        os.environ["PYTHONPATH"] = os.pathsep.join(import_folders())
+@contextmanager
+def importing_nothing_from_here() -> Generator[None]:
+    """No Python that is started meanwhile, be it by torchrun, Ray or pip, imports from the folder that it is in."""
+    before = {name: os.environ.get(name) for name in (SAFE_PATH, "PYTHONPATH")}
+    os.environ |= {SAFE_PATH: "1", "PYTHONPATH": os.pathsep.join(import_folders())}
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name, None) if value is None else os.environ.update({name: value})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -10,6 +10,9 @@ from foretell import trust
 from foretell.cli.verbs import LEARNING, VERBS
 from foretell.errors import ForetellError, near
 from foretell.version import __version__
+
+TYPED: Final = "foretell.typed"
+"""Where a context has all that was typed."""
 
 
 class Verbs(click.Group):
@@ -27,8 +30,13 @@ class Verbs(click.Group):
         return command
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        ctx.with_resource(trust.typed(args))  # code that the person names here may run, and no other
+        ctx.meta[TYPED] = tuple(args)
         return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Code that the person names here may run, and no other; nothing is imported from the current folder."""
+        with trust.typed(ctx.meta[TYPED]), trust.importing_nothing_from_here():
+            return super().invoke(ctx)
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         if args and args[0] not in VERBS and not args[0].startswith("-"):

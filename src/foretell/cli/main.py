@@ -29,9 +29,7 @@ def _run() -> int:
 
     from foretell.cli.command import cli
     from foretell.errors import ForetellError
-    from foretell.trust import import_nothing_from_here
 
-    import_nothing_from_here()
     try:
         code = cli(standalone_mode=False, prog_name="foretell")  # what a verb exits with, if it says so
         sys.stdout.flush()
