@@ -77,5 +77,7 @@ def _compile(target: Path) -> None:
             last = "\n".join(ran.stderr.strip().splitlines()[-6:])
             raise BadInput(f"the C compiler does not compile the switch:\n{last}", where=str(SOURCE), fix="CC=gcc")
         content = made.read_bytes()
+    for old in (target, _digest_of(target)):  # a link would be followed
+        old.unlink(missing_ok=True)
     write_whole(target, content, 0o700)
     write_whole(_digest_of(target), hashlib.sha256(content).hexdigest().encode(), PRIVATE)
