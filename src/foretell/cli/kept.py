@@ -75,15 +75,14 @@ def checked(file: str, tolerance: float) -> KeptCheck:
     from foretell.oracle.predicted import predicted
     from foretell.oracle.request import read
 
-    question, answer, about = _read(Path(file))
-    digest, plan = str(about.content["hash"]), about.plan
+    question, answer, digest, plan = _read(Path(file))
     seconds, memory = float(answer["step_seconds"]), float(answer["memory_bytes"])
     words = {name: question[name] for name in (*WORDS, "plan", "calibration", "profile") if name in question}
     words |= {"on": question["cluster"], "anchor": question.get("anchors", ())}
     if question.get(MEASURED) == NONE:
         words["calibration"] = NONE  # what is kept here was not there
     try:
-        graph = kept(str(question.get("model", "")), str(question.get("graph", "")), file, about.fingerprint)
+        graph = kept(str(question.get("model", "")), str(question.get("graph", "")), file)
         asked, found = predicted(read(**words).changed(graph=graph))
         _same(question, _calibration(asked.place, asked.request.measured.calibration))
     except ForetellError as problem:
@@ -124,17 +123,18 @@ def _same(question: dict[str, Any], now: str) -> None:
         )
 
 
-def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any], Record]:
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any], str, str]:
     found: Record = store.read(path)
     question, answer = found.content.get("question"), found.content.get("answer")
     if found.kind != "prediction" or not isinstance(question, dict) or not isinstance(answer, dict):
         what = f"a record of a {found.kind}, not of a kept prediction"
         raise BadInput(what, where=str(path), fix="one that `foretell predict --keep FILE` wrote")
     asked, told = cast("dict[str, Any]", question), cast("dict[str, Any]", answer)
-    if found.content.get("hash") != _digest(asked, told):
+    digest = str(found.content.get("hash", ""))
+    if digest != _digest(asked, told):
         what = "the record was changed after it was kept: its hash is another"
         raise BadInput(what, where=str(path), fix="keep it anew: foretell predict ... --keep FILE")
-    return asked, told, found
+    return asked, told, digest, found.plan
 
 
 def _digest(question: dict[str, Any], answer: dict[str, Any]) -> str:
