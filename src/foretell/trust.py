@@ -44,7 +44,8 @@ def trust(*words: str) -> None:
     """From now on, code that one of these words names may be run: alone, after `--option=`, or in a list."""
     for word in words:
         value = word.partition("=")[2]
-        _written.update(text for text in (word, value, *_BETWEEN.split(word), *_BETWEEN.split(value)) if ":" in text)
+        texts = (word, value, *_BETWEEN.split(word), *_BETWEEN.split(value))
+        _written.update(text for text in texts if "." in text.rpartition(":")[0])  # no plan, no name of the zoo
 
 
 @contextmanager
