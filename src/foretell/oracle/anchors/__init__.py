@@ -9,6 +9,7 @@ import msgspec
 
 from foretell.cost.samples import CollectiveSample
 from foretell.errors import BadInput
+from foretell.files import read_bytes
 from foretell.registry import OpenSet
 
 FORMS: Final = OpenSet(__name__, "form of a measurement")
@@ -34,6 +35,7 @@ class Anchor(msgspec.Struct, frozen=True, kw_only=True):
     parts: dict[str, float] = {}  # seconds by part of a breakdown, or by group of parts
     memory_bytes: float = 0.0  # 0: not measured
     sweeps: tuple[Swept, ...] = ()
+    notes: tuple[str, ...] = ()  # what speaks against the file
 
 
 class AnchorFile(Protocol):
@@ -48,10 +50,7 @@ class AnchorFile(Protocol):
 
 def read(path: Path) -> Anchor:
     """The measurement in a file, whatever its form."""
-    try:
-        text = path.read_text(encoding="utf-8", errors="replace")
-    except OSError as problem:
-        raise BadInput(f"cannot be read: {problem.strerror}", where=str(path), fix="--anchor FILE") from None
+    text = read_bytes(path, "measurement", fix="--anchor FILE").decode("utf-8", "replace")  # a log has what it has
     for name in FORMS:
         found = cast("AnchorFile", FORMS[name]).read(text, path)
         if found is not None:
