@@ -154,6 +154,20 @@ def test_verbs_go_on_with_all_the_bad_files_at_once(
             assert any(f"calibration-{bad}.json" in one for one in said), bad
 
 
+def test_the_page_goes_on_too(folder: Path) -> None:
+    from foretell.serve.calls.predict import answer
+    from foretell.serve.question import Question
+
+    asked = Question(model=TINY, cluster=WHERE[1], batch=8, plan="dp4 +bf16")
+    _kept(folder)
+    before = answer(asked)
+    for make in BAD.values():
+        make(folder)
+    after = answer(asked)
+    assert after.step_seconds == before.step_seconds
+    assert all(any(f"calibration-{bad}.json" in note for note in after.notes) for bad in BAD)
+
+
 @pytest.mark.parametrize("bad", BAD)
 def test_a_bad_file_that_is_named_is_refused(foretell: Callable[..., Any], folder: Path, bad: str) -> None:
     BAD[bad](folder)
