@@ -87,6 +87,15 @@ def test_a_journal_that_was_cut_off_is_read_as_far_as_it_goes(file: Path, tmp_pa
     assert SampleJournal(out, found.machine, resume=True, earlier=out).samples == list(found.samples[:2])
 
 
+def test_what_was_timed_in_a_hurry_is_timed_again_in_a_whole_one(file: Path, tmp_path: Path) -> None:
+    found = calibration(store.read(file))
+    assert found.quick and found.machine.host
+    for quick, count in ((True, len(found.samples)), (False, 0)):
+        journal = SampleJournal(tmp_path / "whole.json", found.machine, resume=True, earlier=file, quick=quick)
+        assert len(journal.samples) == count
+        journal.close()
+
+
 def test_another_machine_is_not_gone_on_with(file: Path, tmp_path: Path) -> None:
     import msgspec
 

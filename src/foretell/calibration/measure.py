@@ -75,7 +75,8 @@ def measure(
     scope = scope_of(wanted.device, wanted.quick)
     machine = machine_of(scope)
     cases = list(_passes(scope, wanted))
-    journal = SampleJournal(out or _under_way(machine), machine, wanted.resume, out or _earlier(machine))
+    before = out or _earlier(machine)
+    journal = SampleJournal(out or _under_way(machine), machine, wanted.resume, before, wanted.quick)
     clock = DeviceClock(scope.device, QUICK if wanted.quick else THOROUGH / scope.passes, -(-FEWEST // scope.passes))
     end = time.monotonic() + 60 * wanted.minutes if wanted.minutes else float("inf")
     failed: dict[str, str] = {}
@@ -230,25 +231,33 @@ class SampleJournal:
     """The samples of a calibration that is under way, beside the record that it will be: a line each, and another one
     in each pass."""
 
-    def __init__(self, out: Path, machine: MeasuredMachine, resume: bool, earlier: Path | None = None) -> None:
+    def __init__(
+        self,
+        out: Path,
+        machine: MeasuredMachine,
+        resume: bool,
+        earlier: Path | None = None,
+        quick: bool = False,
+    ) -> None:
         self.path = out.with_name(out.name + SUFFIX)
         self._known: dict[bytes, Sample] = {}
-        for one in self._before(earlier, machine) if resume else ():
+        for one in self._before(earlier, machine, quick) if resume else ():
             self._join(one)
         try:
             write_whole(self.path, b"".join(_line(one) for one in (machine, *self.samples)), PRIVATE)
         except OSError as problem:
             raise BadInput(f"cannot be written: {problem.strerror}", where=str(self.path)) from None
 
-    def _before(self, record: Path | None, machine: MeasuredMachine) -> Iterator[Sample]:
-        """What was timed before: of the record, or of the journal that a stopped calibration left."""
+    def _before(self, record: Path | None, machine: MeasuredMachine, quick: bool) -> Iterator[Sample]:
+        """What was timed before: of the record, or of the journal that a stopped calibration left. What was timed in a
+        hurry is timed again in a whole one."""
         if self.path.exists():
             first, *lines = read_bytes(self.path, "journal").splitlines() or [b"null"]
             earlier = _decoded(first, MeasuredMachine)
             samples = [one for line in lines if (one := _decoded(line, Sample)) is not None]
         elif record is not None and record.exists():
             found = calibration(store.read(record), str(record))
-            earlier, samples = found.machine, list(found.samples)
+            earlier, samples = found.machine, [] if found.quick and not quick else list(found.samples)
         else:
             return
         if earlier is None or not _same(earlier, machine):
