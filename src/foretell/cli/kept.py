@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from foretell.errors import BadInput, ForetellError
+from foretell.files import read_bytes
 from foretell.model.source import kept, packed
 from foretell.oracle.calibrations import NONE, file_of
 from foretell.records import store
@@ -109,7 +110,7 @@ def checked(file: str, tolerance: float) -> KeptCheck:
 def _calibration(cluster: Cluster, named: str) -> str:
     """The hash of the calibration that answers use, or that there is none."""
     path = file_of(cluster, named)
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:16] if path is not None else NONE
+    return hashlib.sha256(read_bytes(path, "calibration")).hexdigest()[:16] if path is not None else NONE
 
 
 def _same(question: dict[str, Any], now: str) -> None:

@@ -53,7 +53,8 @@ def _anchored(request: Request) -> tuple[Resolved, Prediction]:
 
     asked = resolve(request)
     cluster, findings = with_sweeps(asked.place, anchors)
-    asked = asked._replace(cluster=cluster)
+    doubts = (note for anchor in anchors for note in anchor.notes)
+    asked = asked._replace(cluster=cluster, notes=(*asked.notes, *doubts))
     corrected = anchored(_told(asked), anchors, findings, ask)
     if request.run.asked:
         amount = whole(corrected, asked.setting, cluster, request.run)

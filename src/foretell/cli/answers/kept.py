@@ -27,6 +27,7 @@ class Records(msgspec.Struct, frozen=True, kw_only=True):
     records: int
     rows: tuple[dict[str, Any], ...]  # by column
     unreadable: dict[str, str]  # files that are left out, and why
+    doubts: dict[str, str]  # records that were changed, or say what cannot be, by their name
 
 
 class Scoreboard(msgspec.Struct, frozen=True, kw_only=True):

@@ -174,8 +174,8 @@ def _figure(options: dict[str, Any]) -> None:
 
 def _again(options: dict[str, Any]) -> None:
     """What real processes did, played once more; of several runs, how stale gradients were."""
+    from foretell.cli.named_record import read_named
     from foretell.cli.simulate_pages import again_page, agreement_page
-    from foretell.records.store import read as read_record
     from foretell.runtime.comparison import reports_of
     from foretell.virtual.again import again
     from foretell.virtual.agreement import agreement
@@ -183,7 +183,7 @@ def _again(options: dict[str, Any]) -> None:
     for word in ("plot", "html"):
         if options[word] is not None:
             raise BadInput("a run again has no curves to draw", where=f"--{word}", fix=f"without --{word}")
-    ran = [reports_of(read_record(file), str(file)) for file in options["records"]]
+    ran = [reports_of(read_named(file), str(file)) for file in options["records"]]
     if len(ran) > 1:
         alike = agreement([(assignment, reports) for assignment, reports, _ in ran])
         _say(alike, options, lambda: agreement_page(alike))

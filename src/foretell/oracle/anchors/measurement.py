@@ -8,7 +8,9 @@ from typing import Any, Final, cast
 import msgspec
 
 from foretell.errors import BadInput, unknown
+from foretell.files import shown
 from foretell.oracle.anchors import Anchor
+from foretell.records.doubts import doubts
 from foretell.timeline.observation import PHASES
 
 SUMMARY = 'JSON such as {"model": "gpt2", "plan": "dp8", "cluster": "8xh100", "batch": 64, "step_seconds": 0.31}'
@@ -24,7 +26,8 @@ def read(text: str, path: Path) -> Anchor | None:
         return None
     if not isinstance(content, dict) or "traceEvents" in content:
         return None
-    found = _flat(cast("dict[str, Any]", content))
+    written = cast("dict[str, Any]", content)
+    found = _flat(written)
     seconds = found.get("step_seconds")
     if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not seconds > 0:
         raise BadInput(f"step_seconds is {seconds!r}", where=str(path), fix=SUMMARY)
@@ -37,7 +40,8 @@ def read(text: str, path: Path) -> Anchor | None:
         _checked(cast("dict[str, Any]", parts), seconds, path)
     try:
         return msgspec.convert(
-            {"form": "measurement", "asked": asked, "step_seconds": seconds, "parts": parts, "memory_bytes": memory},
+            {"form": "measurement", "asked": asked, "step_seconds": seconds, "parts": parts, "memory_bytes": memory}
+            | {"notes": [f"{shown(path)}: {doubt}" for doubt in doubts(path, written)]},
             Anchor,
         )
     except msgspec.ValidationError as problem:
