@@ -153,6 +153,7 @@ class Failure(msgspec.Struct, frozen=True):
     where: str = ""
     fix: str = ""
     begun: bool = True  # False: no rank was started, and another try would end the same
+    at: float = 0.0  # when a rank said so, by the monotonic clock of its machine
 
     def raised(self, reports: tuple[Report, ...] = ()) -> BadInput:
         """As an error to raise: a person is told the same, whichever process found out."""
