@@ -6,6 +6,7 @@ reader or writer of foretell has to think of these again.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import tempfile
@@ -54,7 +55,10 @@ def read_text(path: Path, kind: str, most: int = LARGEST, fix: str = "") -> str:
 
 
 def write_whole(
-    path: Path, content: bytes, mode: int | None = None, publish: Callable[[Path, Path], object] | None = None
+    path: Path,
+    content: bytes | memoryview,
+    mode: int | None = None,
+    publish: Callable[[Path, Path], object] | None = None,
 ) -> None:
     """Write a file beside its place and give it its name when it is finished and on the disk.
 
@@ -79,6 +83,21 @@ def write_whole(
     finally:
         if temporary:
             Path(temporary).unlink(missing_ok=True)
+
+
+def append_lines(path: Path, *lines: bytes) -> None:
+    """Add lines to a file, on the disk: one write, so that those of several processes do not mix. What a crash cut off
+    stays a line of its own, which readers pass over. Raises OSError."""
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0), 0o666)
+    try:
+        size = os.fstat(handle).st_size
+        torn = size and os.pread(handle, 1, size - 1) != b"\n"
+        content = b"\n" * bool(torn) + b"".join(line + b"\n" for line in lines)
+        if os.write(handle, content) < len(content):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def save(path: Path, content: bytes, kind: str, fix: str = "another place for it") -> None:

@@ -128,7 +128,8 @@ def test_a_full_store_does_not_hide_why_a_run_ended(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.slow
 def test_the_command_tells_it_and_keeps_what_was_measured(tmp_path: Path) -> None:
-    arguments = ("run", f"{HERE}/endings.py:{Ending('diverge', after=6)}", "--plan", "dp2", "--batch", "4", "--device", "cpu")
+    model = f"{HERE}/endings.py:{Ending('diverge', after=6)}"
+    arguments = ("run", model, "--plan", "dp2", "--batch", "4", "--device", "cpu")
     environment = {**os.environ, "PYTHONPATH": f"{SOURCE}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
     ran = subprocess.run(
         [sys.executable, "-m", "foretell", *arguments, "--records", str(tmp_path)],

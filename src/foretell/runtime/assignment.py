@@ -170,6 +170,14 @@ class RunFailed(BadInput):
         self.reports = reports
 
 
+class RunStopped(KeyboardInterrupt):
+    """A run that somebody interrupted, with what its ranks had measured until then."""
+
+    def __init__(self, reports: tuple[Report, ...]) -> None:
+        super().__init__()
+        self.reports = reports
+
+
 class RunOutcome(msgspec.Struct, frozen=True):
     """All that comes of an assignment: a report from each rank, or a failure with the reports until then."""
 

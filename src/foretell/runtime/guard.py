@@ -121,9 +121,11 @@ class Guard:
     def _ended_by(self, rank: int, code: int) -> Failure:
         """A rank that a signal ended, or that left without a word."""
         if code >= 0:
-            early = "before its work was done" if code == 0 else "and said no word"
-            what = f"rank {rank} ended with exit code {code} {early}"
-            return Failure("BadInput", what, self.where(rank), "look for what calls os._exit or exit in the model's code")
+            what = (
+                f"rank {rank} ended with exit code {code} {'and said no word' if code else 'before its work was done'}"
+            )
+            fix = "look in the model's code for who calls os._exit or exit"
+            return Failure("BadInput", what, self.where(rank), fix)
         name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
         memory = "the kernel does so when memory runs out: fewer samples, or +recompute:block"
         what = f"rank {rank} was ended by signal {-code} ({name})"
@@ -142,4 +144,3 @@ def _state(process: int) -> str:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
     except (OSError, IndexError):
         return ""
-

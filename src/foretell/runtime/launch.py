@@ -5,9 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-import tempfile
 from collections.abc import Mapping
-from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import NoReturn
 
@@ -16,8 +14,9 @@ import msgspec
 from foretell.errors import BadInput
 from foretell.processes import ChildProcess, ProcessEnded
 from foretell.runtime import journal
-from foretell.runtime.assignment import Assignment, Report, RunFailed, RunOutcome
+from foretell.runtime.assignment import Assignment, Report, RunFailed, RunOutcome, RunStopped
 from foretell.runtime.place import RankPlace, meeting_point
+from foretell.scratch import scratch
 
 LONGEST_SECONDS = 900.0
 
@@ -39,18 +38,17 @@ class Ranks:
         self._environment = dict(environment or {})
 
     def __enter__(self) -> Ranks:
-        self._folder = tempfile.TemporaryDirectory(prefix="foretell-run-")
-        self._child = ChildProcess([*self._command, self._folder.name, *self._by], self._environment, keep_errors=True)
+        self._scratch = scratch("run")
+        self.folder = self._scratch.__enter__()  # where ranks put weights that are handed back, too
+        self._child = ChildProcess([*self._command, str(self.folder), *self._by], self._environment, keep_errors=True)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._child.end(0.0 if error is not None else 5.0)
-        self._folder.cleanup()
-
-    @property
-    def folder(self) -> Path:
-        """Where ranks put weights that are handed back."""
-        return Path(self._folder.name)
+        try:
+            self._child.end(0.0 if error is not None else 5.0)
+        finally:
+            self._child.kill()
+            self._scratch.__exit__(None, None, None)
 
     def run(self, assignment: Assignment, seconds: float = LONGEST_SECONDS) -> tuple[Report, ...]:
         """What each rank has seen; a failure of one is raised as what a person can read."""
@@ -66,6 +64,9 @@ class Ranks:
         except TimeoutError:
             self._child.kill()
             raise self._late(assignment, seconds) from None
+        except KeyboardInterrupt:
+            self._child.kill()
+            raise RunStopped(self._until_then(assignment)) from None
         except ProcessEnded as problem:
             last = "\n".join(problem.said.strip().splitlines()[-12:])
             raise BadInput(f"the process that starts the ranks ended:\n{last}") from None
@@ -74,9 +75,12 @@ class Ranks:
     def _late(self, assignment: Assignment, seconds: float) -> RunFailed:
         """A run that took too long, with what was measured until then: the notes of ranks outlive them."""
         what = f"{assignment.plan} did not end within {seconds:g} seconds"
-        notes = next((file.parent for file in self.folder.glob("*/at-0")), self.folder)
-        reports = journal.until_then(notes, assignment.setting.plan.ranks, assignment.dropped)
+        reports = self._until_then(assignment)
         return RunFailed(what, where=assignment.model, fix="fewer --steps, or more --timeout", reports=reports)
+
+    def _until_then(self, assignment: Assignment) -> tuple[Report, ...]:
+        notes = next((file.parent for file in self.folder.glob("*/at-0")), self.folder)
+        return journal.until_then(notes, assignment.setting.plan.ranks, assignment.dropped)
 
 
 # where somebody else starts the ranks

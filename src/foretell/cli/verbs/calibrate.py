@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from foretell.cli.measuring import StatusLine, needs_torch
+from foretell.cli.stopping import telling
 from foretell.cli.table import fit, table
 
 if TYPE_CHECKING:
@@ -64,7 +65,8 @@ def command(
     target = out or home() / f"calibration-{kind}.json"
     line = StatusLine()
     try:
-        done = measure(wanted, target, line.watch)
+        with telling(lambda: _until_then(target)):
+            done = measure(wanted, target, line.watch)
     finally:
         line.end()
     if as_json:
@@ -73,6 +75,17 @@ def command(
     click.echo(_page(done.found, target))
     for case, problem in done.failed.items():
         print(f"note: not measured: {fit(f'{case}: {problem}', 200)}", file=sys.stderr)
+
+
+def _until_then(out: Path) -> tuple[str, str]:
+    """What was saved of a calibration that is interrupted, and how to go on."""
+    from foretell.calibration.measure import SUFFIX
+
+    journal = out.with_name(out.name + SUFFIX)
+    samples = journal.read_bytes().count(b"\n") - 1 if journal.is_file() else 0
+    if samples < 1:
+        return "nothing was measured yet", ""
+    return f"{samples:,} samples are kept in {journal}", "the same command with --resume"
 
 
 def _page(found: Calibration, out: Path) -> str:

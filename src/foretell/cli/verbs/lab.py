@@ -12,6 +12,7 @@ import click
 import msgspec
 
 from foretell.cli.disturbance_options import disturbed, typed
+from foretell.cli.stopping import telling
 from foretell.errors import BadInput, ForetellError
 
 if TYPE_CHECKING:
@@ -46,7 +47,8 @@ def networked(verb: Callable[..., Any]) -> Callable[..., Any]:
 
         names = {"hosts": "hosts", "rate": "speed", "delay": "apart", "island": "island", "uplink": "uplink"}
         given = {word: options.pop(name) for name, word in (names | {"ports": "ports", "links": "links"}).items()}
-        return verb(text.network(**given), **options)
+        with telling(lambda: ("nothing was saved, and no host is left", "")):
+            return verb(text.network(**given), **options)
 
     for option in reversed(_NETWORK):
         called = option(called)
