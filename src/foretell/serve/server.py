@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import socket
+import warnings
 from collections.abc import Callable
 from typing import Final
 
@@ -41,6 +42,8 @@ def serve(host: str, port: int, names: tuple[str, ...], limits: ServerLimits, re
             timeout_graceful_shutdown=2,
             lifespan="on",
         )
+        # a signal may come before uvicorn hears any
+        warnings.filterwarnings("ignore", "coroutine 'Server.serve' was never awaited")
         ready(f"http://{name}:{own}/")
         uvicorn.Server(config).run(sockets=[listening])
 
