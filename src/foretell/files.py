@@ -101,13 +101,24 @@ def append_lines(path: Path, *lines: bytes) -> None:
 
 
 def save(path: Path, content: bytes, kind: str, fix: str = "another place for it") -> None:
-    """Write a file that a person named: whole, or a message."""
+    """Write a file that a person named: whole, or a message. No folder is made for it: that is a slip of the pen."""
     try:
+        if not path.parent.is_dir():
+            raise FileNotFoundError(errno.ENOENT, f"there is no folder {shown(path.parent)}")
         write_whole(path, content)
     except (OSError, ValueError) as problem:
         why = problem.strerror if isinstance(problem, OSError) else str(problem)
         what = f"cannot write the {kind}: {why}; a file that was there is as it was"
         raise BadInput(what, where=shown(path), fix=fix) from None
+
+
+def check_file(path: Path, option: str) -> None:
+    """Refuse a file that cannot be written, before what it would hold is made."""
+    why = "it is a folder" if path.is_dir() else "" if path.parent.is_dir() else f"there is no folder {path.parent}"
+    if not why and not os.access(path if path.exists() else path.parent, os.W_OK):
+        why = "permission denied"
+    if why:
+        raise BadInput(f"{path} cannot be written: {why}", where=option, fix="another file")
 
 
 def shown(path: Path | str) -> str:

@@ -13,6 +13,7 @@ import pytest
 
 from foretell.cli import stopping
 from foretell.cli.stopping import Stopped, exit_code, stop_signals, telling, told
+from foretell.runtime.restart_log import WROTE, note
 from foretell.scratch import LOCK, hold, scratch
 
 LONGEST = 400.0
@@ -180,3 +181,33 @@ def test_one_process_holds_a_file(tmp_path: Path) -> None:
     assert [hold(handles[0]), hold(handles[1])] == [True, False]
     os.close(handles[0])
     assert hold(handles[2])
+
+
+IN_A_WAIT = """
+import sys
+from foretell.runtime.assignment import Assignment
+from foretell.runtime.launch import _end_at_once
+_end_at_once(Assignment(model="lenet", plan="dp2", checkpoints={folder!r}), {rank})
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize(("rank", "said"), [(0, "foretell: stopped by SIGTERM: step 4 is kept in {}"), (1, "")])
+def test_a_rank_of_torchrun_ends_at_once_and_the_first_says_what_is_kept(rank: int, said: str, tmp_path: Path) -> None:
+    """The main thread waits, as in a collective: no handler of Python's would run there."""
+    note(tmp_path, WROTE, 4)
+    code = IN_A_WAIT.format(folder=str(tmp_path), rank=rank)
+    with subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout and process.stdout.readline() == "ready\n"
+        process.terminate()
+        process.wait(LONGEST)  # its input stays open: nothing else ends it
+        heard = process.stderr.read() if process.stderr else ""
+    assert process.returncode == 143
+    assert heard.strip() == said.format(tmp_path)

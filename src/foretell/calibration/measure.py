@@ -19,6 +19,7 @@ from foretell.calibration.probes import probes
 from foretell.cost.calibrated import fits
 from foretell.cost.samples import Calibration, MeasuredMachine, Sample, calibration, sample
 from foretell.errors import BadInput, ForetellError
+from foretell.files import append_lines, write_whole
 from foretell.hardware import catalog, this_machine
 from foretell.hardware.cluster import Cluster
 from foretell.hardware.kept_memory import keep_memory
@@ -203,8 +204,7 @@ class SampleJournal:
         for one in self._before(out, machine) if resume else ():
             self._join(one)
         try:
-            out.parent.mkdir(parents=True, exist_ok=True)
-            self.path.write_bytes(b"".join(_line(one) for one in (machine, *self.samples)))
+            write_whole(self.path, b"".join(msgspec.json.encode(one) + b"\n" for one in (machine, *self.samples)))
         except OSError as problem:
             raise BadInput(f"cannot be written: {problem.strerror}", where=str(self.path)) from None
 
@@ -238,16 +238,11 @@ class SampleJournal:
 
     def add(self, one: Sample) -> None:
         self._join(one)
-        with self.path.open("ab") as file:
-            file.write(_line(one))
+        append_lines(self.path, msgspec.json.encode(one))
 
     def close(self) -> None:
         """The record has it all."""
         self.path.unlink(missing_ok=True)
-
-
-def _line(one: MeasuredMachine | Sample) -> bytes:
-    return msgspec.json.encode(one) + b"\n"
 
 
 def _decoded(line: bytes, kind: type[T]) -> T | None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 import sys
+import threading
 from collections.abc import Mapping
+from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import NoReturn
 
@@ -16,6 +19,7 @@ from foretell.processes import ChildProcess, ProcessEnded
 from foretell.runtime import journal
 from foretell.runtime.assignment import Assignment, Report, RunFailed, RunOutcome, RunStopped
 from foretell.runtime.place import RankPlace, meeting_point
+from foretell.runtime.restart_log import last_checkpoint
 from foretell.scratch import scratch
 
 LONGEST_SECONDS = 900.0
@@ -93,7 +97,25 @@ def join(assignment: Assignment, place: RankPlace) -> tuple[Report, ...]:
         what = f"{assignment.plan} has {ranks} ranks, and {place.world} were started"
         raise BadInput(what, where="--plan", fix=f"{ranks} processes in all")
     os.environ.update(meeting_point())
+    _end_at_once(assignment, place.rank)
     return _worker().take_part(assignment, place)
+
+
+def _end_at_once(assignment: Assignment, rank: int) -> None:
+    """Have SIGTERM end this rank wherever it is, and rank 0 say what was saved: in a collective, where a rank waits
+    most, Python hears no signal. A thread does, for all threads that are started from now on."""
+    wanted = {signal.SIGTERM, signal.SIGHUP}
+    signal.pthread_sigmask(signal.SIG_BLOCK, wanted)
+
+    def wait() -> None:
+        number = signal.sigwait(wanted)
+        step = last_checkpoint(Path(assignment.checkpoints)) if assignment.checkpoints else None
+        saved = "no checkpoint is kept" if step is None else f"step {step} is kept in {assignment.checkpoints}"
+        if rank == 0:
+            print(f"foretell: stopped by {number.name}: {saved}", file=sys.stderr, flush=True)
+        os._exit(128 + number)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def leave() -> NoReturn:

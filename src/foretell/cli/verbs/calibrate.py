@@ -52,7 +52,7 @@ def command(
     is kept, and found automatically.
     """
     if out is not None:
-        from foretell.report.files import check_file
+        from foretell.files import check_file
 
         check_file(out, "--out")
     needs_torch("measuring this machine")

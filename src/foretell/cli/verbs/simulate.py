@@ -156,11 +156,12 @@ def _several(asked: list[Contest], options: dict[str, Any]) -> None:
 def _trace(asked: Any, found: Any, file: Path) -> None:
     import msgspec
 
+    from foretell.files import save
     from foretell.virtual.outcome import trace
     from foretell.virtual.simulate import traced
 
     text = found.of(max(asked.workers))[0].algorithm
-    file.write_bytes(msgspec.json.encode(trace(traced(asked, found, text), text)))
+    save(file, msgspec.json.encode(trace(traced(asked, found, text), text)), "trace")
 
 
 def _figure(options: dict[str, Any]) -> None:
