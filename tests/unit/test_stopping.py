@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -111,6 +112,37 @@ def test_a_calibration_keeps_its_samples_and_goes_on(tmp_path: Path) -> None:
     assert "stopped by SIGTERM: 1 samples are kept in here.json.part" in ran.stderr
     again = stopped("", [*words, "--resume"], tmp_path)
     assert json.loads(again.stdout)["complete"]
+    assert nothing_left(tmp_path)
+
+
+AFTER_A_CHECKPOINT = """
+import time
+from pathlib import Path
+from foretell.runtime import launch, restart_log
+def hear(self, seconds=None):
+    while restart_log.last_checkpoint(Path("kept")) is None:
+        time.sleep(0.02)
+    stop()
+launch.ChildProcess.hear = hear
+"""
+
+
+def test_a_run_keeps_what_it_measured_and_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+    words = ["run", "lenet", "--plan", "dp2", "--batch", "8", "--device", "cpu", "--records", "records"]
+    words += ["--checkpoint", "kept", "--checkpoint-every", "2", "--json", "--steps"]
+    ran = stopped(AFTER_A_CHECKPOINT, [*words, "1000000"], tmp_path)
+    assert ran.returncode == 143, ran.stderr
+    said = json.loads(ran.stdout)["error"]
+    form = r"stopped by SIGTERM: (\d+) steps were measured until then: (.*); step (\d+) is kept in kept"
+    found = re.fullmatch(form, said["what"])
+    assert found and int(found[1]) >= int(found[3]) >= 2
+    record = json.loads((tmp_path / found[2]).read_text())
+    assert (record["kind"], record["content"]["failure"]) == ("failed-run", "interrupted")
+    assert nothing_left(tmp_path)
+    again = stopped("", [*words, str(int(found[3]) + 2)], tmp_path)
+    assert again.returncode == 0, again.stderr
+    lives = json.loads(again.stdout)["lives"]
+    assert lives["failures"] == 1 and lives["seconds"] > 0
     assert nothing_left(tmp_path)
 
 
