@@ -37,6 +37,9 @@ class Ending(NamedTuple):
             os.kill(os.getpid(), int(number))
         if word == "leave":
             raise SystemExit(int(number))
+        if word == "disk":
+            resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
+            return 1.0
         if word == "memory":
             resource.setrlimit(resource.RLIMIT_AS, (1 << 33, 1 << 33))
             torch.zeros(1 << 34)

@@ -105,6 +105,15 @@ def test_an_error_of_a_rank_is_told_with_its_place(phase: str, ranks: Ranks) -> 
     assert problem.where == f"step 1, {phase}"
 
 
+def test_a_disk_that_is_full_is_named_and_the_checkpoint_before_is_whole(ranks: Ranks, tmp_path: Path) -> None:
+    kept = {"checkpoints": str(tmp_path), "checkpoint_every": 1, "dropped": 1}
+    problem = failed(ranks, "disk", after=4, **kept)
+    assert problem.what == f"no checkpoint can be written in {tmp_path}: File too large; the one before is as it was"
+    whole = sorted(file.parent.name for file in tmp_path.glob("step-*/checkpoint.json"))
+    assert whole == ["step-2", "step-3"]
+    assert not list(tmp_path.rglob("*.part"))
+
+
 def test_after_all_that_ranks_come_up_again(ranks: Ranks) -> None:
     reports = ranks.run(Assignment(model="lenet", plan="dp2", batch=8, steps=1))
     assert [report.rank for report in reports] == [0, 1]

@@ -5,7 +5,10 @@ from __future__ import annotations
 import errno
 import os
 import re
+import resource
 import stat
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +69,22 @@ def test_a_full_disk_leaves_the_file_that_was_there_and_an_empty_one_does_not(
         os.umask(mask)
     assert file.read_bytes() != b"the old one"
     assert stat.S_IMODE(file.stat().st_mode) == 0o640  # what a person names follows umask
+
+
+def test_a_file_that_may_grow_no_further_is_left_as_it_was(tmp_path: Path) -> None:
+    """The kernel's own limit, and not a stand-in for it."""
+    file = tmp_path / "graph.json"
+    file.write_bytes(b"the old one")
+    ran = subprocess.run(
+        [sys.executable, "-m", "foretell", "analyze", "lenet", "--graph", str(file)],
+        capture_output=True,
+        text=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000)),
+    )
+    assert ran.returncode == 2
+    assert "cannot write the graph: File too large; a file that was there is as it was" in " ".join(ran.stderr.split())
+    assert file.read_bytes() == b"the old one"
+    assert list(tmp_path.iterdir()) == [file]
 
 
 WRITES = re.compile(r"\.write_(?:text|bytes)\(|\.open\(\s*['\"][wax]|\bopen\([^)]*['\"][wax]b?['\"]|\.touch\(\)")

@@ -140,6 +140,15 @@ class Checkpoints:
 
     def write(self, step: int, subject: Subject, optimizer: Any, progress: RankProgress) -> None:
         """All ranks take part, and none goes on before the checkpoint counts."""
+        try:
+            self._write(step, subject, optimizer, progress)
+        except OSError as problem:
+            what = f"no checkpoint can be written in {self._folder}: {problem.strerror}; the one before is as it was"
+            raise BadInput(
+                what, where="--checkpoint", fix="more room there, or another folder with a copy of it"
+            ) from None
+
+    def _write(self, step: int, subject: Subject, optimizer: Any, progress: RankProgress) -> None:
         start = time.monotonic()
         folder = self._folder / f"step-{step}"
         folder.mkdir(exist_ok=True)

@@ -108,7 +108,7 @@ def _end_at_once(assignment: Assignment, rank: int) -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, wanted)
 
     def wait() -> None:
-        number = signal.sigwait(wanted)
+        number = signal.Signals(signal.sigwait(wanted))
         step = last_checkpoint(Path(assignment.checkpoints)) if assignment.checkpoints else None
         saved = "no checkpoint is kept" if step is None else f"step {step} is kept in {assignment.checkpoints}"
         if rank == 0:
