@@ -107,7 +107,7 @@ def test_what_took_too_long_leaves_what_was_measured_until_then(tmp_path: Path) 
     with (meeting / "steps-1.jsonl").open("ab") as file:
         file.write(b'{"seconds": 9')
     own = Ranks()
-    own._folder = SimpleNamespace(name=str(tmp_path))  # type: ignore[assignment]
+    own.folder = tmp_path
     late = own._late(Assignment(model="lenet", plan="dp2", batch=8, dropped=1), 10.0)
     assert late.what == "dp2 did not end within 10 seconds"
     assert [report.steps for report in late.reports] == [[2.0, 3.0, 4.0]] * 2

@@ -159,12 +159,17 @@ def _said(problem: ForetellError) -> Failure:
 
 def _broken(rank: int, problem: BaseException) -> Failure:
     """An error of a rank. One that misses another rank is the consequence of an error, not the error."""
-    if any(word in str(problem) for word in OUT_OF_MEMORY) or isinstance(problem, MemoryError):
-        last = str(problem).strip().splitlines()[:1]
+    full = next(filter(_lacks_memory, _chain(problem)), None)
+    if full is not None:
+        last = str(full).strip().splitlines()[:1]
         return Failure("BadInput", f"rank {rank} ran out of memory: {''.join(last)}", fix=LESS, at=time.monotonic())
     lines = traceback.format_exc(limit=-4)
     kind = CONSEQUENCE if any(map(_misses, _chain(problem))) else "BadInput"
     return Failure(kind, f"rank {rank} ended with an error:\n{lines}", at=time.monotonic())
+
+
+def _lacks_memory(problem: BaseException) -> bool:
+    return isinstance(problem, MemoryError) or any(word in str(problem) for word in OUT_OF_MEMORY)
 
 
 def _misses(problem: BaseException) -> bool:
