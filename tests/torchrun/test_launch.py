@@ -40,7 +40,7 @@ def _nurseries(folder: str = "") -> list[int]:
             command = (process / "cmdline").read_bytes()
         except OSError:
             continue
-        if b"foretell.runtime.fork_server" in command and folder.encode() in command:
+        if b"foretell.runtime\0" in command and folder.encode() in command:
             found.append(int(process.name))
     return found
 

@@ -4,7 +4,7 @@
 A fork that has torch already meets its first collective within hundredths of a second; a fresh process takes
 seconds. This process computes nothing itself, so that a fork finds no threads that it would wait for.
 
-    python -m foretell.runtime.fork_server FOLDER [MODULE]      an assignment (JSON) on every line of standard input
+    python -m foretell.runtime FOLDER [MODULE]      an assignment (JSON) on every line of standard input
 
 MODULE is somebody else's way to train (`bench/engine.py` says what is in it), in the place of our appliers.
 """
@@ -195,7 +195,6 @@ def _told(file: Path) -> Failure:
 
 
 def main() -> None:
-    end_with_parent()
     rank_rendezvous.learn()
     folder = Path(sys.argv[1])
     by = importlib.import_module(sys.argv[2]) if len(sys.argv) > 2 else None
@@ -205,7 +204,3 @@ def main() -> None:
     answer_lines(lambda line: msgspec.json.encode(run(msgspec.json.decode(line, type=Assignment), folder)))
     if by is not None and os.getpgrp() == os.getpid():
         os.killpg(0, signal.SIGKILL)  # what a framework started and left behind is of this group, and ends with it
-
-
-if __name__ == "__main__":
-    main()

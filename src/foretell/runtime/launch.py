@@ -37,7 +37,7 @@ class Ranks:
     def __init__(
         self, by: str = "", python: str = sys.executable, environment: Mapping[str, str] | None = None
     ) -> None:
-        self._command = [python, "-m", "foretell.runtime.fork_server"]
+        self._command = [python, "-m", "foretell.runtime"]
         self._by = [by] if by else []
         self._environment = dict(environment or {})
 
