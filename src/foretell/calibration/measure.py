@@ -20,7 +20,7 @@ from foretell.calibration.probes import probes
 from foretell.cost.calibrated import fits
 from foretell.cost.samples import Calibration, MeasuredMachine, Sample, calibration, sample
 from foretell.errors import BadInput, ForetellError
-from foretell.files import PRIVATE, read_bytes, write_whole
+from foretell.files import PRIVATE, append_lines, read_bytes, write_whole
 from foretell.hardware import catalog, this_machine
 from foretell.hardware.cluster import Cluster
 from foretell.hardware.kept_memory import keep_memory
@@ -104,6 +104,12 @@ def measure(
         store.save(out, made)
     journal.close()
     return CalibrationOutcome(out, found, failed)
+
+
+def journal_of(wanted: Wanted, out: Path | None) -> Path:
+    """Where the samples of a calibration that is under way are kept."""
+    target = out or _under_way(machine_of(scope_of(wanted.device, wanted.quick)))
+    return target.with_name(target.name + SUFFIX)
 
 
 def _under_way(machine: MeasuredMachine) -> Path:
@@ -244,7 +250,9 @@ class SampleJournal:
         for one in self._before(earlier, machine, quick) if resume else ():
             self._join(one)
         try:
-            write_whole(self.path, b"".join(_line(one) for one in (machine, *self.samples)), PRIVATE)
+            write_whole(
+                self.path, b"".join(msgspec.json.encode(one) + b"\n" for one in (machine, *self.samples)), PRIVATE
+            )
         except OSError as problem:
             raise BadInput(f"cannot be written: {problem.strerror}", where=str(self.path)) from None
 
@@ -279,16 +287,11 @@ class SampleJournal:
 
     def add(self, one: Sample) -> None:
         self._join(one)
-        with self.path.open("ab") as file:
-            file.write(_line(one))
+        append_lines(self.path, msgspec.json.encode(one))
 
     def close(self) -> None:
         """The record has it all."""
         self.path.unlink(missing_ok=True)
-
-
-def _line(one: MeasuredMachine | Sample) -> bytes:
-    return msgspec.json.encode(one) + b"\n"
 
 
 def _decoded(line: bytes, kind: type[T]) -> T | None:

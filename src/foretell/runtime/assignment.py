@@ -156,6 +156,7 @@ class Failure(msgspec.Struct, frozen=True):
     where: str = ""
     fix: str = ""
     begun: bool = True  # False: no rank was started, and another try would end the same
+    at: float = 0.0  # when a rank said so, by the monotonic clock of its machine
 
     def raised(self, reports: tuple[Report, ...] = ()) -> BadInput:
         """As an error to raise: a person is told the same, whichever process found out."""
@@ -169,6 +170,14 @@ class RunFailed(BadInput):
 
     def __init__(self, what: str, *, where: str = "", fix: str = "", reports: tuple[Report, ...] = ()) -> None:
         super().__init__(what, where=where, fix=fix)
+        self.reports = reports
+
+
+class RunStopped(KeyboardInterrupt):
+    """A run that somebody interrupted, with what its ranks had measured until then."""
+
+    def __init__(self, reports: tuple[Report, ...]) -> None:
+        super().__init__()
         self.reports = reports
 
 
