@@ -22,6 +22,10 @@ PRIVATE: Final = 0o600
 """What foretell keeps by itself (records, uploads, caches) is its owner's alone; what a person names follows umask."""
 
 
+PRIVATE_FOLDER: Final = 0o700
+"""The folders that it makes for them."""
+
+
 def read_bytes(path: Path, kind: str, most: int = LARGEST, fix: str = "") -> bytes:
     """The content of a plain file; `kind` is what it should be ("record"), for the message."""
     try:
@@ -67,7 +71,10 @@ def write_whole(
         return
     temporary = ""
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
+        if mode == PRIVATE:
+            own_folder(target.parent)
+        else:
+            target.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=".", suffix=".part")
         with os.fdopen(handle, "wb") as file:
             file.write(content)
@@ -91,9 +98,31 @@ def save(path: Path, content: bytes, kind: str, fix: str = "another place for it
         raise BadInput(what, where=shown(path), fix=fix) from None
 
 
+def only_ours(path: Path) -> bool:
+    """Whether this user alone can have written a plain file or a folder: what is run from it is what we put there."""
+    try:
+        about = path.lstat()
+    except OSError:
+        return False
+    plain = stat.S_ISREG(about.st_mode) or stat.S_ISDIR(about.st_mode)
+    return plain and about.st_uid == os.geteuid() and not about.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+
+
 def shown(path: Path | str) -> str:
     """A path as it can be printed: bytes of a name that are no UTF-8 are escaped."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
+def is_folder(path: Path) -> bool:
+    """Whether a folder is there and can be looked into: somebody else's home is as none."""
+    return os.access(path, os.R_OK | os.X_OK) and path.is_dir()
+
+
+def own_folder(path: Path) -> None:
+    """Make a folder that foretell keeps, with those it lies in, for its owner alone. Raises OSError."""
+    for folder in (*reversed(path.parents), path):
+        if not folder.is_dir():
+            folder.mkdir(PRIVATE_FOLDER, exist_ok=True)
 
 
 def _usual_mode(target: Path) -> int:

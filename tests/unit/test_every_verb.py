@@ -65,6 +65,7 @@ ASKED: dict[str, list[tuple[str, ...]]] = {
     "results": [("--records", "{folder}/records")],
     "results show": [("{folder}/records/calibration-cpu.json",)],
     "validate": [("{folder}/runs.csv",)],
+    "validate --rows": [("{folder}/runs.csv",)],
     "validate --table": [("{folder}/runs.csv",)],
     "validate --constants": [()],
     "check": [("{folder}/kept.json",)],

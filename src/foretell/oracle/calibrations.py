@@ -11,6 +11,7 @@ import msgspec
 from foretell.cost.calibrated import Calibrated, calibrated
 from foretell.cost.samples import Calibration, MeasuredMachine, calibration
 from foretell.errors import BadInput
+from foretell.files import is_folder
 from foretell.hardware.cluster import Cluster, Device
 from foretell.plan.setting import Setting
 from foretell.plan.trainer import Trainer
@@ -79,7 +80,7 @@ def elsewhere(cluster: Cluster, other: Cluster, named: str) -> str:
 def kept(cluster: Cluster) -> Path | None:
     """The newest calibration of this cluster's device in the folder of records."""
     folder = home()
-    if cluster.mixed or not folder.is_dir():
+    if cluster.mixed or not is_folder(folder):
         return None
     found = [(path, _read(path, _changed(path))) for path in folder.glob("calibration-*.json")]
     own = [(one.date, path) for path, one in found if _is_of(one.machine, cluster.device)]

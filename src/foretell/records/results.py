@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from foretell.errors import BadInput, first_of
+from foretell.files import is_folder
 from foretell.records.columns import Row, row
 from foretell.records.query import select
 from foretell.records.store import read
@@ -25,7 +26,7 @@ class FoundRecords(NamedTuple):
 
 def files(folder: Path) -> list[Path]:
     """What may be records: the files in a folder, by name."""
-    if not folder.is_dir():
+    if not is_folder(folder):
         return []
     return sorted(path for path in folder.glob(f"*{SUFFIX}") if not path.name.startswith("."))
 
