@@ -14,6 +14,7 @@ import msgspec
 from foretell.cli import several
 from foretell.cli.bench_hosts import conducting, seated, spread
 from foretell.cli.bench_report import REPORT, ReportFiles, judged, judged_page, reported, study_files
+from foretell.cli.measuring import needs_torch
 
 if TYPE_CHECKING:
     from foretell.bench.question import BenchQuestion
@@ -93,6 +94,7 @@ def _compare(options: dict[str, Any], as_json: bool, files: ReportFiles) -> None
     progress = Progress()
     with conducting(options) as by:
         questions = _questions(options, by.where.ranks)
+        needs_torch("comparing frameworks", "bench")
         try:
             rows = list(compare(questions, folder, _command(), progress.rows, options["again"], 60.0 * minutes, by))
         finally:
