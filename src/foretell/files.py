@@ -23,6 +23,10 @@ PRIVATE: Final = 0o600
 """What foretell keeps by itself (records, uploads, caches) is its owner's alone; what a person names follows umask."""
 
 
+PRIVATE_FOLDER: Final = 0o700
+"""The folders that it makes for them."""
+
+
 def read_bytes(path: Path, kind: str, most: int = LARGEST, fix: str = "") -> bytes:
     """The content of a plain file; `kind` is what it should be ("record"), for the message."""
     try:
@@ -71,7 +75,10 @@ def write_whole(
         return
     temporary = ""
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
+        if mode == PRIVATE:
+            own_folder(target.parent)
+        else:
+            target.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=".", suffix=".part")
         with os.fdopen(handle, "wb") as file:
             file.write(content)
@@ -134,6 +141,18 @@ def check_file(path: Path, option: str) -> None:
 def shown(path: Path | str) -> str:
     """A path as it can be printed: bytes of a name that are no UTF-8 are escaped."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
+def is_folder(path: Path) -> bool:
+    """Whether a folder is there and can be looked into: somebody else's home is as none."""
+    return os.access(path, os.R_OK | os.X_OK) and path.is_dir()
+
+
+def own_folder(path: Path) -> None:
+    """Make a folder that foretell keeps, with those it lies in, for its owner alone. Raises OSError."""
+    for folder in (*reversed(path.parents), path):
+        if not folder.is_dir():
+            folder.mkdir(PRIVATE_FOLDER, exist_ok=True)
 
 
 def _usual_mode(target: Path) -> int:

@@ -32,12 +32,13 @@ def _run() -> int:
     from foretell.cli.command import cli
     from foretell.errors import ForetellError
 
+    no_arguments: Any = getattr(click.exceptions, "NoArgsIsHelpError", ())  # before click 8.2 there is none
     try:
         code = cli(standalone_mode=False, prog_name="foretell")  # what a verb exits with, if it says so
         sys.stdout.flush()
     except ForetellError as problem:
         return _failed(problem.told(), BAD_INPUT, str(problem))
-    except click.exceptions.NoArgsIsHelpError as problem:  # `foretell` alone: its help, and no complaint
+    except no_arguments as problem:  # `foretell` alone: its help, and no complaint
         print(problem.format_message(), file=sys.stderr)
         return BAD_INPUT
     except click.ClickException as problem:

@@ -10,7 +10,7 @@ from foretell.errors import BadInput
 from foretell.hardware.disturbance import CALM, Disturbance
 from foretell.learning.gradient_noise import GradientLook
 from foretell.learning.tempo import FREE, Tempo
-from foretell.model.source import in_words, kept
+from foretell.model.source import in_words, kept, named
 from foretell.oracle.request import Request
 from foretell.oracle.resolve import resolve
 from foretell.plan.job import per_rank
@@ -70,7 +70,10 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """A configuration is a model of the zoo: whoever runs it, or reads its record, need not have the file."""
-        msgspec.structs.force_setattr(self, "model", in_words(self.model, self.seq or None))
+        words = in_words(self.model, self.seq or None)
+        if words != named(self.model):  # and they have the sequence, too
+            msgspec.structs.force_setattr(self, "seq", 0)
+        msgspec.structs.force_setattr(self, "model", words)
 
     @property
     def setting(self) -> Setting:

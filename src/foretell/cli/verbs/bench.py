@@ -14,6 +14,7 @@ import msgspec
 from foretell.cli import several
 from foretell.cli.bench_hosts import conducting, seated, spread
 from foretell.cli.bench_report import REPORT, ReportFiles, judged, judged_page, reported, study_files
+from foretell.cli.measuring import needs_torch
 from foretell.cli.stopping import telling
 
 if TYPE_CHECKING:
@@ -94,6 +95,7 @@ def _compare(options: dict[str, Any], as_json: bool, files: ReportFiles) -> None
     progress = Progress()
     with conducting(options) as by:
         questions = _questions(options, by.where.ranks)
+        needs_torch("comparing frameworks", "bench")
         try:
             with telling(lambda: _until_then(folder, len(questions))):
                 rows = list(compare(questions, folder, _command(), progress.rows, options["again"], 60.0 * minutes, by))

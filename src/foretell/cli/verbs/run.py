@@ -12,6 +12,7 @@ import click
 import msgspec
 
 from foretell.cli.disturbance_options import disturbed
+from foretell.cli.measuring import needs_torch
 from foretell.cli.notes import tell_notes
 from foretell.cli.request_options import ONE_PLAN, asks, taken
 from foretell.cli.run_pages import comparison_page, page
@@ -85,6 +86,7 @@ def command(request: Request, **options: Any) -> None:
     asked = resolve(unmeasured(request.changed(cluster=None)))
     _possible(options["disturbance"], asked.setting.plan.ranks)
     assignment = _assignment(asked, options)
+    needs_torch("training", "run")
     if options["dry_run"]:
         click.echo(_dry(assignment, options["timeout"], options["as_json"]))
     else:
