@@ -6,7 +6,7 @@ import argparse
 import multiprocessing
 import os
 import sys
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
@@ -35,8 +35,8 @@ def main() -> int:
         pieces = [(name, range(given.number, given.number + 1)) for name in chosen]
     found = {name: Hunted(name) for name in chosen}
     with ProcessPoolExecutor(given.jobs, mp_context=multiprocessing.get_context("fork")) as pool:
-        for one in pool.map(hunt, *zip(*((name, given.seed, numbers) for name, numbers in pieces), strict=True)):
-            _add(found[one.reader], one, given.keep)
+        for done in as_completed([pool.submit(hunt, name, given.seed, numbers) for name, numbers in pieces]):
+            _add(found[done.result().reader], done.result(), given.keep)
     return _page(found)
 
 

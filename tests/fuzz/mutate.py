@@ -21,6 +21,7 @@ Form: TypeAlias = Callable[[bytes, random.Random], bytes]
 
 NUMBERS: Final = (0, -1, 1, 2, 3, 7, 2**31, 2**63, -(2**63), 10**18, 10**30, 10**400, 0.5, -0.0, 1e-320, 1e308, -1e308,
                   1e-9, float("nan"), float("inf"), float("-inf"))  # fmt: skip
+SMALL: Final = (0, 1, 2, 3, 4, 5, 8, 16, 64, 100, 128, 1000, 4096, 0.1, 0.5, 1.5)
 TEXTS: Final = ("", " ", "x", "nan", "inf", "-1", "0", "1e999", "9" * 5000, "true", "null", "../..", "a/b", "\x00",
                 "\u202eabc", "é", "𝟘", "١٢", "\ufeff", "'", '"', "%s%n", "${HOME}", "a" * 10_000, "dp2", "h100", "fp8",
                 "\ud800", "\n\n", "[", "{}", "__class__")  # fmt: skip
@@ -61,6 +62,8 @@ def _near(value: Any, rng: random.Random) -> Any:
             return rng.choice(ways)()
         except (OverflowError, ValueError):
             return 0
+    if isinstance(value, str) and rng.random() < 0.6:
+        return token(value, rng)
     if isinstance(value, str):
         return rng.choice((value[:-1], value * 2, value.upper(), [value], value + "x", f" {value}", token(value, rng)))
     if isinstance(value, list):
@@ -99,7 +102,7 @@ def tree_step(tree: Any, rng: random.Random) -> Any:
     else:
         numbers = [at for at in places if isinstance(at[0][at[1]], int | float)]
         holder, key = rng.choice(numbers or places)
-        holder[key] = rng.choice(NUMBERS)
+        holder[key] = rng.choice((rng.choice(NUMBERS), rng.choice(SMALL), rng.choice(SMALL)))
     return tree
 
 
@@ -183,7 +186,7 @@ def token(text: str, rng: random.Random) -> str:
     if not words:
         return rng.choice(TEXTS)
     at = rng.randrange(len(words))
-    way = rng.randrange(8)
+    way = rng.randrange(14)
     if way == 0:
         del words[at]
     elif way == 1:
@@ -198,9 +201,10 @@ def token(text: str, rng: random.Random) -> str:
     elif way == 5:
         words.insert(at, rng.choice(("(", "[", "{", "$((", "- ")) * rng.choice((3, 5000)))
     else:
-        numbers = [place for place, word in enumerate(words) if word[0].isdigit()] or [at]
-        place = rng.choice(numbers)
-        words[place] = str(rng.choice(NUMBERS[:-3]))[:6000] if rng.random() < 0.98 else "9" * 6000
+        place = rng.choice([place for place, word in enumerate(words) if word[0].isdigit()] or [at])
+        other = rng.choice([word for word in words if word[0].isdigit()] or ["8"])
+        huge = "9" * 6000 if rng.random() < 0.1 else str(rng.choice(NUMBERS[:-3]))
+        words[place] = rng.choice((huge, str(rng.choice(SMALL)), str(rng.choice(SMALL)), other))
     return "".join(words)
 
 
@@ -211,7 +215,11 @@ def text_form(content: bytes, rng: random.Random) -> bytes:
         return content[: rng.randrange(len(content) + 1)]
     if way == 1:
         at = rng.randrange(len(content) + 1)
-        return content[:at] + rng.choice((b"\xff", b"\x00", b"\xed\xa0\x80", b"\xef\xbb\xbf", b"\r", b"\xc3")) + content[at:]
+        return (
+            content[:at]
+            + rng.choice((b"\xff", b"\x00", b"\xed\xa0\x80", b"\xef\xbb\xbf", b"\r", b"\xc3"))
+            + content[at:]
+        )
     if way == 2 and content:
         at = rng.randrange(len(content))
         return content[:at] + bytes([content[at] ^ (1 << rng.randrange(8))]) + content[at + 1 :]

@@ -5,7 +5,6 @@ Nothing is imported before `main` runs, so that Ctrl-C during imports is a messa
 
 from __future__ import annotations
 
-import io
 import os
 import sys
 from typing import Any
@@ -77,20 +76,21 @@ def _prepare_streams() -> None:
         except OSError:
             os.open(os.devnull, mode)  # takes the lowest free number, this one
     if sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison]: as Python leaves a closed stream
-        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115, PTH123
+        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
     if sys.stderr is None:  # pyright: ignore[reportUnnecessaryComparison]
-        sys.stderr = open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115, PTH123
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # letters that a terminal of Latin-1 does not have
+        sys.stderr = open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+    reconfigure = getattr(sys.stdout, "reconfigure", None)
+    if reconfigure is not None:
+        reconfigure(errors="backslashreplace")  # letters that a terminal of Latin-1 does not have
 
 
 def _check_letters(arguments: list[str]) -> None:
     """Refuse bytes that are no UTF-8: no name, plan or answer in JSON could hold them."""
-    from foretell.errors import BadInput
-    from foretell.files import shown
-
     for at, argument in enumerate(arguments, 1):
         if any("\ud800" <= letter <= "\udfff" for letter in argument):
+            from foretell.errors import BadInput
+            from foretell.files import shown
+
             what = f"argument {at} has bytes that are not UTF-8"
             raise BadInput(what, where=shown(argument), fix="UTF-8; a file of such a name under another one")
 

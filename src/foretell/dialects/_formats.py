@@ -163,7 +163,7 @@ YAML = FileFormat("YAML", (".yaml", ".yml"), _read_yaml, _write_yaml)
 
 def number(text: str) -> Any:
     """A word of a command line as what it is: a number, or the text."""
-    if re.fullmatch(r"[+-]?[0-9]+", text):
+    if re.fullmatch(r"[+-]?[0-9]{1,30}", text):  # more digits are a key or a hash
         return int(text)
     if re.fullmatch(r"[+-]?([0-9]+\.[0-9]*|\.?[0-9]+)(e[+-]?[0-9]+)?", text, re.IGNORECASE):
         return float(text)

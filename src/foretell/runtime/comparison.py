@@ -187,7 +187,10 @@ def ran(found: Record, where: str, cluster: str = "") -> RunRecord:
 def reports_of(found: Record, where: str) -> tuple[Assignment, tuple[Report, ...], dict[str, float]]:
     """What was asked of the ranks of a run, what each of them saw, and how stale gradients were."""
     one = ran(found, where)
-    reports = msgspec.convert(found.content.get("reports", ()), tuple[Report, ...])
+    try:
+        reports = msgspec.convert(found.content.get("reports", ()), tuple[Report, ...])
+    except msgspec.ValidationError as problem:
+        raise BadInput(f"not a whole record of a run: reports: {problem}", where=where) from None
     return one.assignment, reports, one.measured.staleness
 
 

@@ -16,6 +16,8 @@ from statistics import fmean
 
 import msgspec
 
+from foretell.files import decode_json, read_bytes
+
 FILE = "lives.jsonl"
 
 BEGAN, WROTE, DIED, ENDED = "began", "wrote", "died", "ended"
@@ -44,11 +46,14 @@ def note(folder: Path, what: str, step: int, seconds: float = 0.0, rank: int = 0
 
 def events(folder: Path) -> list[RunEvent]:
     """All that happened so far; nothing where nobody wrote."""
-    try:
-        lines = (folder / FILE).read_bytes().split(b"\n")[:-1]
-    except FileNotFoundError:
+    path = folder / FILE
+    if not path.exists():
         return []
-    return [msgspec.json.decode(line, type=RunEvent) for line in lines]
+    lines = read_bytes(path, "log of restarts").split(b"\n")[:-1]
+    fix = "an empty folder: --checkpoint FOLDER"
+    return [
+        decode_json(line, RunEvent, "log of restarts", f"{path}, line {at}", fix) for at, line in enumerate(lines, 1)
+    ]
 
 
 # failures that are rehearsed

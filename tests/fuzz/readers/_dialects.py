@@ -12,7 +12,9 @@ from fuzz.reader import Entry, command
 ENTRIES: tuple[Entry, ...] = (
     command("predict", "--from-config", "{file}", "--on", "16xh100"),
     command("predict", "llama3-8b", "--from-config", "{file}", "--on", "16xh100", "--batch", "64", "--json"),
-    command("export", "llama3-8b", "--from-config", "{file}", "--on", "16xh100", "--batch", "64", "--to", "megatron-lm"),
+    command(
+        "export", "llama3-8b", "--from-config", "{file}", "--on", "16xh100", "--batch", "64", "--to", "megatron-lm"
+    ),
     command("program", "llama3-8b", "--from-config", "{file}", "--batch", "64", "--on", "16xh100"),
 )
 

@@ -10,7 +10,9 @@ MEGATRON = "".join(
 )
 READER = Reader(
     form=text_form,
-    samples=texts(MEGATRON, "time_per_iteration_ms: 31.5\n" * 3, "train_step_timing in s=0.25\n", "step_time: 3.1 ms\n"),
+    samples=texts(
+        MEGATRON, "time_per_iteration_ms: 31.5\n" * 3, "train_step_timing in s=0.25\n", "step_time: 3.1 ms\n"
+    ),
     entries=(command("predict", *ON, "--anchor", "{file}"), command("predict", *ON, "--anchor", "{file}", "--json")),
     ending=".log",
 )

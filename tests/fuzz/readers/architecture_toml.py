@@ -22,7 +22,9 @@ READER = Reader(
     samples=files("src/foretell/hardware/architectures/*.toml"),
     entries=(
         _described(command("predict", TINY, "--on", "cluster.toml", "--plan", "dp2", "--batch", "8")),
-        _described(command("predict", "lenet", "--on", "cluster.toml", "--plan", "dp8 +bf16", "--batch", "8", "--json")),
+        _described(
+            command("predict", "lenet", "--on", "cluster.toml", "--plan", "dp8 +bf16", "--batch", "8", "--json")
+        ),
         _described(command("describe", "cluster.toml")),
     ),
     ending=".toml",

@@ -9,7 +9,11 @@ READER = (
     Reader(
         form=json_form,
         samples=files("tests/fuzz/samples/calibration.json"),
-        entries=(command("predict", TINY, *CPU), command("predict", "lenet", *CPU, "--json"), command("results", "show", "{file}")),
+        entries=(
+            command("predict", TINY, *CPU),
+            command("predict", "lenet", *CPU, "--json"),
+            command("results", "show", "{file}"),
+        ),
     ),
     Reader(
         form=json_form,

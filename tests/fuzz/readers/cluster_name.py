@@ -6,7 +6,9 @@ from fuzz.reader import TINY, Reader, command, texts
 READER = (
     Reader(
         form=argument_form,
-        samples=texts("64xh100", "8x8xa100-80,roce-400", "2x4xv100-16,eth-1", "dgx-a100", "abci:64", "2x4xh100,4xib-ndr"),
+        samples=texts(
+            "64xh100", "8x8xa100-80,roce-400", "2x4xv100-16,eth-1", "dgx-a100", "abci:64", "2x4xh100,4xib-ndr"
+        ),
         entries=(
             command("predict", TINY, "--on", "{text}", "--plan", "dp8", "--batch", "64"),
             command("fit", TINY, "--on", "{text}", "--plan", "dp2", "--batch", "64", "--json"),

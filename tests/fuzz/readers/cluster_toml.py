@@ -12,7 +12,9 @@ def _card(folder: Path) -> None:
 
 READER = Reader(
     form=toml_form,
-    samples=files("examples/clusters/our-room.toml", "examples/clusters/our-cards.toml", "src/foretell/hardware/clusters/d*.toml"),
+    samples=files(
+        "examples/clusters/our-room.toml", "examples/clusters/our-cards.toml", "src/foretell/hardware/clusters/d*.toml"
+    ),
     entries=(
         command("predict", TINY, "--on", "{file}", "--plan", "dp2", "--batch", "8"),
         command("predict", TINY, "--on", "2x{file}", "--plan", "dp8", "--batch", "8", "--json"),

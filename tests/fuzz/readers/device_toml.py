@@ -9,7 +9,10 @@ READER = Reader(
     samples=files("examples/clusters/our-card.toml"),
     entries=(
         naming(CLUSTER, command("predict", TINY, "--on", "cluster.toml", "--plan", "dp2", "--batch", "8")),
-        naming(CLUSTER, command("predict", TINY, "--on", "cluster.toml", "--plan", "tp2 dp4 +bf16", "--batch", "8", "--json")),
+        naming(
+            CLUSTER,
+            command("predict", TINY, "--on", "cluster.toml", "--plan", "tp2 dp4 +bf16", "--batch", "8", "--json"),
+        ),
         naming(CLUSTER, command("fit", "lenet", "--on", "cluster.toml", "--batch", "8", "--plan", "dp1")),
         naming(CLUSTER, command("describe", "cluster.toml")),
     ),

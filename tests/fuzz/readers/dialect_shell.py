@@ -22,7 +22,9 @@ f() { local pp=$1; torchrun --nproc_per_node $GPUS --nnodes $NNODES pretrain_gpt
     --pipeline-model-parallel-size $pp --sequence-parallel --use-distributed-optimizer --overlap-grad-reduce; }
 f ${PP:-2}
 """
-SLURM = 'sbatch <<EOF\n#SBATCH --nodes=4\nsrun pretrain_gpt.py --num-layers \\${B:-32} --bf16 --micro-batch-size 1\nEOF\n'
+SLURM = (
+    "sbatch <<EOF\n#SBATCH --nodes=4\nsrun pretrain_gpt.py --num-layers \\${B:-32} --bf16 --micro-batch-size 1\nEOF\n"
+)
 READER = Reader(
     form=text_form, samples=written("a script", SCRIPT, SCRIPT, SCRIPT, SLURM), entries=ENTRIES, ending=".sh"
 )

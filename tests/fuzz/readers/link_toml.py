@@ -16,6 +16,13 @@ def _entries(cluster: str) -> tuple:
 
 
 READER = (
-    Reader(form=toml_form, samples=files("src/foretell/hardware/links/nv*.toml"), entries=_entries(INSIDE), ending=".toml"),
-    Reader(form=toml_form, samples=files("src/foretell/hardware/links/[ie]*.toml"), entries=_entries(BETWEEN), ending=".toml"),
+    Reader(
+        form=toml_form, samples=files("src/foretell/hardware/links/nv*.toml"), entries=_entries(INSIDE), ending=".toml"
+    ),
+    Reader(
+        form=toml_form,
+        samples=files("src/foretell/hardware/links/[ie]*.toml"),
+        entries=_entries(BETWEEN),
+        ending=".toml",
+    ),
 )

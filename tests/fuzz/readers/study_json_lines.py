@@ -6,7 +6,9 @@ from fuzz.reader import ROOT, Reader, command
 
 def samples() -> list[bytes]:
     steps = ROOT / "studies" / "h200_steps"
-    return [b"\n".join((steps / name).read_bytes().split(b"\n")[:2]) + b"\n" for name in ("measured.jsonl", "second.jsonl")]
+    return [
+        b"\n".join((steps / name).read_bytes().split(b"\n")[:2]) + b"\n" for name in ("measured.jsonl", "second.jsonl")
+    ]
 
 
 READER = Reader(

@@ -5,7 +5,9 @@ from pathlib import Path
 from fuzz.mutate import json_form
 from fuzz.reader import Reader, command, files
 
-_ASK = command("sweep", "--model", "nobody", "--on", "2xh100", "--batch", "8", "--plan", "dp2", "--jobs", "1", "--out", "kept")
+_ASK = command(
+    "sweep", "--model", "nobody", "--on", "2xh100", "--batch", "8", "--plan", "dp2", "--jobs", "1", "--out", "kept"
+)
 
 
 def _kept(file: Path, content: bytes) -> None:

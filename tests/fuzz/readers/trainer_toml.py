@@ -24,8 +24,12 @@ READER = Reader(
     samples=samples,
     entries=(
         command("predict", TINY, "--on", "2xh100", "--plan", "dp2 +bf16", "--batch", "8", "--trainer", "{file}"),
-        command("predict", TINY, "--on", "4xh100", "--plan", "pp2:1f1b tp2 +m2 +bf16", "--batch", "8", "--trainer", "{file}"),
-        command("fit", "resnet50", "--on", "2xv100-16", "--batch", "8", "--plan", "dp2", "--trainer", "{file}", "--json"),
+        command(
+            "predict", TINY, "--on", "4xh100", "--plan", "pp2:1f1b tp2 +m2 +bf16", "--batch", "8", "--trainer", "{file}"
+        ),
+        command(
+            "fit", "resnet50", "--on", "2xv100-16", "--batch", "8", "--plan", "dp2", "--trainer", "{file}", "--json"
+        ),
         command("plan", TINY, "--on", "2xh100", "--batch", "8", "--only", "dp,tp", "--trainer", "{file}"),
     ),
     ending=".toml",

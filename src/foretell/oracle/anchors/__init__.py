@@ -9,12 +9,18 @@ import msgspec
 
 from foretell.cost.samples import CollectiveSample
 from foretell.errors import BadInput
+from foretell.files import read_bytes
 from foretell.registry import OpenSet
 
 FORMS: Final = OpenSet(__name__, "form of a measurement")
 
 COMPUTE, EXPOSED, IDLE = "compute", "exposed", "idle"
 """Groups of a breakdown's parts, for measurements that see no finer: kernels, messages not hidden, neither."""
+
+
+WHOLE: Final = r"[0-9]{1,15}(?![0-9])"
+DECIMAL: Final = r"[0-9]{1,15}(?:\.[0-9]{0,15})?(?![0-9.])"
+"""Numbers in a text, as patterns: what has more digits is a slip or an attack, and no number."""
 
 
 class Swept(msgspec.Struct, frozen=True):
@@ -48,10 +54,7 @@ class AnchorFile(Protocol):
 
 def read(path: Path) -> Anchor:
     """The measurement in a file, whatever its form."""
-    try:
-        text = path.read_text(encoding="utf-8", errors="replace")
-    except OSError as problem:
-        raise BadInput(f"cannot be read: {problem.strerror}", where=str(path), fix="--anchor FILE") from None
+    text = read_bytes(path, "measurement", fix="--anchor FILE").decode("utf-8", "replace")  # logs hold anything
     for name in FORMS:
         found = cast("AnchorFile", FORMS[name]).read(text, path)
         if found is not None:
