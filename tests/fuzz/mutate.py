@@ -50,6 +50,15 @@ def _places(tree: Any) -> Iterator[tuple[Any, Any]]:
                 todo.append(value)
 
 
+def _walk(tree: Any, rng: random.Random) -> tuple[Any, Any]:
+    """A place found from the root inwards: what stands near it matters most, and is rare among all places."""
+    while True:
+        key = rng.choice(list(tree) if isinstance(tree, dict) else range(len(tree)))
+        if not isinstance(tree[key], dict | list) or not tree[key] or rng.random() < 0.1:
+            return tree, key
+        tree = tree[key]
+
+
 def _near(value: Any, rng: random.Random) -> Any:
     """What is like a value and is not it: another number, another type, more or less of it."""
     if isinstance(value, bool):
@@ -83,7 +92,7 @@ def tree_step(tree: Any, rng: random.Random) -> Any:
     places = list(_places(tree)) if isinstance(tree, dict | list) else []
     if not places or rng.random() < 0.01:
         return any_value(rng)
-    holder, key = rng.choice(places)
+    holder, key = rng.choice(places) if rng.random() < 0.5 else _walk(tree, rng)
     way = rng.randrange(10)
     if way < 3:
         holder[key] = _near(holder[key], rng)

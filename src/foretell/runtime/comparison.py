@@ -26,7 +26,7 @@ from foretell.records.record import Record
 from foretell.runtime.assignment import Assignment, Collective, Report
 from foretell.runtime.expected import expected, whenever
 from foretell.runtime.limits import limits
-from foretell.runtime.measure import Measurement
+from foretell.runtime.measure import Measurement, check
 from foretell.runtime.outside import Outside, outside
 from foretell.runtime.recording import HERE, cluster_of
 from foretell.timeline.simulate import Simulated, simulate
@@ -173,6 +173,7 @@ def ran(found: Record, where: str, cluster: str = "") -> RunRecord:
     content: dict[str, Any] = found.content
     try:
         measured = msgspec.convert(content["measurement"], Measurement)
+        check(measured)
         return RunRecord(
             assignment=msgspec.convert(content["assignment"], Assignment),
             measured=measured,
@@ -180,7 +181,7 @@ def ran(found: Record, where: str, cluster: str = "") -> RunRecord:
             places=tuple(int(one["place"].get("pp", 0)) for one in content.get("reports", ())) or (0,) * measured.ranks,
             cluster=_cluster(found, cluster),
         )
-    except (KeyError, TypeError, AttributeError, msgspec.ValidationError) as problem:
+    except (KeyError, TypeError, AttributeError, OverflowError, ValueError) as problem:
         raise BadInput(f"not a whole record of a run: {problem}", where=where) from None
 
 

@@ -166,6 +166,13 @@ def _untold(done: int, kept: int, total: int) -> None:
 # answers that last
 
 
+class _KeptRow(msgspec.Struct, frozen=True):
+    """What is read of a record."""
+
+    fingerprint: str
+    row: SweepRow
+
+
 def kept(folder: Path) -> dict[str, SweepRow]:
     """The answers in a folder by the fingerprint of their question; other records are left alone."""
     return dict(_kept(folder))
@@ -175,9 +182,10 @@ def _kept(folder: Path) -> Iterator[tuple[str, SweepRow]]:
     for one in store.records(folder):
         if one.kind == KIND:
             try:
-                yield one.content["fingerprint"], msgspec.convert(one.content["row"], SweepRow)
-            except (KeyError, msgspec.ValidationError):  # of another version, whose answers are not ours
+                found = msgspec.convert(one.content, _KeptRow)
+            except msgspec.ValidationError:  # of another version, whose answers are not ours
                 continue
+            yield found.fingerprint, found.row
 
 
 def _keep(folder: Path, cell: SweepCell, answer: SweepRow) -> None:

@@ -29,4 +29,11 @@ READER = (
             command("goodput", "{file}", "--checkpoint", "40s", "--mtbf", "3h", "--json"),
         ),
     ),
+    Reader(
+        form=json_form,
+        samples=files("tests/fuzz/samples/run-noise.json"),
+        entries=(
+            command("plan", "lenet", "--on", "2xh100", "--only", "dp", "--batch", "8,16", "--noise-scale", "{file}"),
+        ),
+    ),
 )
