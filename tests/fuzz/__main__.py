@@ -9,10 +9,6 @@ import sys
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
-for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ.setdefault(_name, "1")
-os.environ["FORETELL_SECONDS"] = "0"
-
 from fuzz.hunt import Hunted, hunt, names
 
 PIECE = 200
@@ -20,6 +16,7 @@ PIECE = 200
 
 
 def main() -> int:
+    os.environ["FORETELL_SECONDS"] = "0"  # a slow machine answers later, not otherwise
     asked = argparse.ArgumentParser(prog="python -m fuzz", description=__doc__)
     asked.add_argument("--inputs", type=int, default=30_000, help="in all, in equal parts for every reader")
     asked.add_argument("--seed", type=int, default=1)

@@ -19,6 +19,7 @@ import signal
 import sys
 import tempfile
 import traceback
+import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -145,8 +146,10 @@ class _Case:
         file.write_bytes(content)
         out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", "backslashreplace") for _ in range(2))
         try:
-            with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), _bounded_time():
-                self.entry(file, content)
+            with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), warnings.catch_warnings():
+                warnings.simplefilter("error")  # a line of Python's among those of an answer
+                with _bounded_time():
+                    self.entry(file, content)
             return _checked(out, err)
         except ForetellError:
             return 2, "", ""

@@ -1,4 +1,4 @@
-"""Inputs spoiled one step at a time, with the grammar of their form in mind: most still parse, and are wrong further in.
+"""Inputs spoiled one step at a time, with the grammar of their form in mind: most still parse, and are wrong inside.
 
 A form takes the bytes of an input and gives them spoiled once. Several steps in a row are several draws; what can no
 longer be parsed is spoiled as text. Each draw has a seed of its own, so that an input is shrunk by leaving steps out.
