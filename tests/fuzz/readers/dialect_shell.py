@@ -15,16 +15,20 @@ ARGS=(
     --group-query-attention --num-query-groups 8 --swiglu --normalization RMSNorm --rotary-base 500000
     --untie-embeddings-and-output-weights --vocab-size 128256 --seq-length 8192
 )
-for one in 1 2; do X=$one; done
+for one in 1 2; do X=$(( 1 << one >> 1 )); done
 while [ $# -gt 0 ]; do case $1 in --tp) TP=$2; shift;; esac; done
 f() { local pp=$1; torchrun --nproc_per_node $GPUS --nnodes $NNODES pretrain_gpt.py "${ARGS[@]}" \\
-    --micro-batch-size 1 --global-batch-size $((X * 32)) --bf16 --tensor-model-parallel-size $TP \\
+    --micro-batch-size 1 --global-batch-size $((X * 2 ** 5)) --bf16 --tensor-model-parallel-size $TP \\
     --pipeline-model-parallel-size $pp --sequence-parallel --use-distributed-optimizer --overlap-grad-reduce; }
 f ${PP:-2}
 """
+LAYOUT = (
+    "pretrain_gpt.py --pipeline-model-parallel-size 4 --bf16 --micro-batch-size 1 --global-batch-size 64 "
+    "--pipeline-model-parallel-layout 'Ettt|(tt)*2t*4,|t*10|tttt(t)*7L' --overlap-grad-reduce\n"
+)
 SLURM = (
     "sbatch <<EOF\n#SBATCH --nodes=4\nsrun pretrain_gpt.py --num-layers \\${B:-32} --bf16 --micro-batch-size 1\nEOF\n"
 )
 READER = Reader(
-    form=text_form, samples=written("a script", SCRIPT, SCRIPT, SCRIPT, SLURM), entries=ENTRIES, ending=".sh"
+    form=text_form, samples=written("a script", SCRIPT, SCRIPT, LAYOUT, SLURM), entries=ENTRIES, ending=".sh"
 )
