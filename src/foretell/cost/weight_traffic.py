@@ -10,6 +10,7 @@ from itertools import accumulate
 from operator import mul
 from typing import Any, TypeAlias
 
+from foretell.caches import emptied_when_full
 from foretell.cost.cpu_host_work import CpuHostWork, shares_weights
 from foretell.cost.prices import HIDES, Parts, Prices
 from foretell.model.layers import EqualLayers
@@ -107,6 +108,7 @@ def weight_traffic_cost(
 
 MOST_KNOWN = 100_000
 _KNOWN: dict[Any, WeightTrafficCost] = {}
+emptied_when_full(_KNOWN.clear)
 
 
 def _weight_traffic_cost(

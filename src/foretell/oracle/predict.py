@@ -8,6 +8,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from foretell.caches import forgettable
 from foretell.cost.memory import usable_bytes
 from foretell.cost.price import PricedProgram, priced
 from foretell.hardware.cluster import Cluster
@@ -188,6 +189,7 @@ def _trained(setting: Setting) -> Graph:
     return setting.plan.policy(Lora).trained(setting.graph)
 
 
+@forgettable
 @functools.lru_cache(maxsize=256)
 def _recomputed_flops(graph: Graph, rule: Recomputation) -> float:
     """Of one micro-batch."""
@@ -195,6 +197,7 @@ def _recomputed_flops(graph: Graph, rule: Recomputation) -> float:
     return forward_matrix_work(graph, known.again | known.inside)
 
 
+@forgettable
 @functools.lru_cache(maxsize=256)
 def _matrix_flops(graph: Graph) -> float:
     """Of one micro-batch."""
