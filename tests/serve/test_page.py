@@ -95,7 +95,7 @@ class Person:
 @pytest.fixture
 def person(browser: Any, server: Server) -> Iterator[Person]:
     somebody = Person(browser)
-    somebody.opens(server.url)
+    somebody.opens(server.page)
     yield somebody
     somebody.context.close()
     foreign = [url for url in somebody.asked if not url.startswith((server.url, "data:", "blob:"))]
@@ -122,7 +122,7 @@ def test_a_slider_changes_everything(person: Person):
     assert not person.wrong
 
 
-def test_the_address_has_all_of_it(person: Person, browser: Any):
+def test_the_address_has_all_of_it(person: Person, browser: Any, server: Server):
     person.page.click("summary:has-text('A model of your own')")
     person.page.fill("#config", json.dumps(CONFIG))
     person.page.click("#paste")
@@ -130,7 +130,7 @@ def test_the_address_has_all_of_it(person: Person, browser: Any):
     person.settled()
     person.does("ArrowLeft", on="#m")
     other = Person(browser)
-    other.opens(person.page.url)
+    other.opens(person.page.url.replace(server.url, server.page))
     for field in ("#plan", "#cluster", "#batch"):
         assert other.page.input_value(field) == person.page.input_value(field)
     assert other.sees("#said") == person.sees("#said")
@@ -217,7 +217,7 @@ def findings(page: Any) -> list[tuple[str, str]]:
 @pytest.mark.parametrize(("width", "scheme"), [(380, "dark"), (1600, "light")])
 def test_everybody_can_use_it(browser: Any, server: Server, width: int, scheme: str):
     somebody = Person(browser, width, scheme)
-    somebody.opens(server.url)
+    somebody.opens(server.page)
     somebody.page.click("#pin")
     somebody.page.wait_for_selector("#comparison svg")
     assert somebody.page.evaluate("document.documentElement.scrollWidth") <= width
@@ -291,6 +291,6 @@ def test_trainers_of_other_years_are_behind_a_switch(person: Person, browser: An
     person.settled()
     assert offered(person) == today and person.page.input_value("#trainer") == ""
     other = Person(browser)
-    other.opens(f"{server.url}#trainer=megatron-lm-2023")
+    other.opens(f"{server.page}#trainer=megatron-lm-2023")
     assert other.page.is_checked("#past") and other.page.input_value("#trainer") == "megatron-lm-2023"
     other.context.close()
