@@ -31,7 +31,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -132,7 +132,7 @@ def _seconds(process: int) -> float:
 
 
 @contextlib.contextmanager
-def server(workers: int) -> Iterator[Server]:
+def server(workers: int) -> Generator[Server]:
     """A server for as long as it is needed."""
     command = [sys.executable, "-m", "foretell", "serve", "--port", "0", "--json", "--workers", str(workers)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE)
@@ -209,7 +209,7 @@ def changes(server: Server) -> dict[str, list[tuple[float, float]]]:
 
 
 @contextlib.contextmanager
-def silence(port: int, count: int) -> Iterator[list[int]]:
+def silence(port: int, count: int) -> Generator[list[int]]:
     """So many sockets that say nothing, opened again when they are hung up on; how often that was."""
     over, again = threading.Event(), [0]
 
@@ -271,10 +271,13 @@ def crowd(found: Server, given: argparse.Namespace) -> None:
         for silent in (0, given.silent):
             with silence(found.port, silent) as again:
                 load(found, coming, clients, given.rate, 5.0)
+                before = found.busy()
                 times, statuses, _ = load(found, coming, clients, given.rate, given.seconds)
+                core = (found.busy() - before) / max(1, len(statuses))
             seen.append(times)
-            said = f"{clients} clients and {silent} silent sockets (hung up on {again[0]} times)"
-            print(f"{who.__name__}, {said}: {statuses.count(200)} of {len(statuses)} answered, {told(times)}")
+            said = f"{statuses.count(200)} of {len(statuses)} answered, {told(times)}; {1e3 * core:.1f} ms of a core"
+            about = f"{clients} clients and {silent} silent sockets (hung up on {again[0]} times), load {_load():.1f}"
+            print(f"{who.__name__}, {about}: {said}", flush=True)
         ratio = percentile(seen[1], 0.99) / percentile(seen[0], 0.99)
         print(f"  p99 {ratio:.2f} times as long as without them; aim: under {1e3 * aim:.0f} ms on two quiet cores")
 
@@ -315,6 +318,10 @@ def memory(found: Server, given: argparse.Namespace) -> None:
     print(f"  aim: under {AIM_BYTES / 1e6:.0f} MB")
 
 
+def _load() -> float:
+    return os.getloadavg()[0]
+
+
 def _held(process: int) -> int:
     try:
         return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -323,7 +330,7 @@ def _held(process: int) -> int:
 
 
 def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    options = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     options.add_argument("--seconds", type=float, default=20.0)
     options.add_argument("--rate", type=float, default=AIM_RATE)
     options.add_argument("--clients", type=int, default=0)
@@ -332,10 +339,10 @@ def main() -> None:
     options.add_argument("--silent", type=int, default=250)
     options.add_argument("--memory", type=int, default=0)
     given = options.parse_args()
-    print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} before", flush=True)
+    print(f"{os.cpu_count()} cores, load {_load():.1f} before", flush=True)
     with server(given.workers) as found:
         (memory if given.memory else crowd if given.crowd else usual)(found, given)
-    print(f"load {os.getloadavg()[0]:.1f} after")
+    print(f"load {_load():.1f} after")
 
 
 if __name__ == "__main__":

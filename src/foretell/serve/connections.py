@@ -16,11 +16,11 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from foretell.serve.problem import Problem
 
-AT_ONCE: Final = 256
-"""Connections in all."""
+AT_ONCE: Final = 512
+"""Connections in all: half of the files that a process may have open on most machines."""
 
-EACH: Final = AT_ONCE // 2
-"""Of one address; on this machine all programs have the same one."""
+EACH: Final = 384
+"""Of one address; all programs of one machine have the same one."""
 
 SILENT_SECONDS: Final = 15.0
 """From the beginning of a connection, or the last answer, until a request's headers are whole; and without any byte
