@@ -100,13 +100,10 @@ def weight_traffic_cost(
         prices.strides,
     )
     if key not in _KNOWN:
-        if len(_KNOWN) >= MOST_KNOWN:
-            _KNOWN.clear()
         _KNOWN[key] = _weight_traffic_cost(partition, shape, local, weight_state, prices)
     return _KNOWN[key]
 
 
-MOST_KNOWN = 100_000
 _KNOWN: dict[Any, WeightTrafficCost] = {}
 emptied_when_full(_KNOWN.clear)
 
