@@ -1,7 +1,8 @@
 """A measured run as the setting that it was, or the reason why it cannot be compared.
 
 A study family (`studies/`) turns each line of a file into a `MeasuredRun` or a `NotScored`. What a line leaves
-blank (recompute, precision, micro-batch) is never filled in: the line is not scored, and its reason is
+blank is a stated default (`assumed` says which) or, where there is none, every plan that the run may have been
+(`others`); runs with either are scored apart as well. Without a default the line is not scored, and its reason is
 counted. A row says which memory number was printed, and of which rank.
 """
 
@@ -71,6 +72,8 @@ class MeasuredRun(msgspec.Struct, frozen=True, kw_only=True):
     outcome: Outcome = "ok"
     subsets: tuple[str, ...] = ()
     publication: Publication | None = None
+    assumed: tuple[str, ...] = ()  # what the source does not say, in words
+    others: tuple[Plan, ...] = ()  # further plans that the run may have been
 
     @property
     def choice(self) -> tuple[str, ...]:
@@ -297,7 +300,10 @@ def typed(model: str, plan: Plan) -> str:
 
 
 def written(*parts: str) -> str:
-    """The parts of a plan, axes of one rank left out; `dp1` if none is left."""
-    kept = [part for part in parts if part and not re.fullmatch(r"[a-z]+1(:.*)?", part)]
+    """The parts of a plan, axes of one rank left out; `dp1` if none is left.
+
+    A data axis of one rank stays where it has options: `dp1:zero1` shares states among the context ranks.
+    """
+    kept = [part for part in parts if part and not re.fullmatch(r"dp1|(?!dp)[a-z]+1(:.*)?", part)]
     axes = [part for part in kept if not part.startswith("+")]
     return " ".join(kept if axes else ["dp1", *kept])
