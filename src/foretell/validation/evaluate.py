@@ -22,7 +22,7 @@ from foretell.plan.setting import Setting
 from foretell.plan.trainer import trainer
 from foretell.validation import score
 from foretell.validation.score import Errors, FitVerdicts, Regret, ScoredPair
-from foretell.validation.study import MeasuredPeak, MeasuredRun, Study
+from foretell.validation.study import MeasuredCall, MeasuredPeak, MeasuredRun, Study
 
 STATED: Final = "as stated"
 ASSUMED: Final = "with assumptions"
@@ -227,6 +227,8 @@ def _predicted(row: MeasuredRun, plan: Plan, predict: Predictor) -> ComparedPred
 
 def scores(study: Study, compared: list[ComparedRun]) -> Scores:
     """The study's line; of a study that was cut short, that of what was compared."""
+    if study.calls:
+        return _of_calls(study)
     refused = [one for one in compared if one.prediction is None]
     whole = subset(compared)
     parts = _parts(compared)
@@ -248,6 +250,35 @@ def scores(study: Study, compared: list[ComparedRun]) -> Scores:
         inside=whole.inside,
         subsets={tag: subset(own) for tag, own in parts.items()},
     )
+
+
+def _of_calls(study: Study) -> Scores:
+    """The line of collectives or kernels: time alone."""
+    whole = _calls(study.calls)
+    tags = dict.fromkeys(tag for one in study.calls for tag in one.subsets)
+    return Scores(
+        study=study.name,
+        family=study.family,
+        total=study.total,
+        n=whole.n,
+        refused=0,
+        refused_though_ran=0,
+        refused_rules={},
+        not_scored=len(study.not_scored),
+        not_scored_reasons=_counted(item.reason for item in study.not_scored),
+        time=whole.time,
+        memory=None,
+        fits=None,
+        rank_correlation=None,
+        regret=None,
+        inside=None,
+        subsets={tag: _calls(one for one in study.calls if tag in one.subsets) for tag in tags},
+    )
+
+
+def _calls(some: Iterable[MeasuredCall]) -> Subset:
+    pairs = [ScoredPair(one.predicted, one.seconds) for one in some]
+    return Subset(len(pairs), score.errors(pairs), None, None, None, None, None)
 
 
 def _parts(compared: list[ComparedRun]) -> dict[str, list[ComparedRun]]:

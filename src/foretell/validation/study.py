@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import csv
 import functools
+import io
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, Literal, Protocol, TypeAlias, cast
+from typing import Any, Final, Literal, Protocol, TypeAlias, TypeVar, cast
 
 import msgspec
 
 from foretell.errors import BadInput, ForetellError, first_of
+from foretell.files import read_text
 from foretell.model import zoo
 from foretell.plan.job import Job, make_job
 from foretell.plan.plan import Plan
@@ -36,6 +38,8 @@ Number: TypeAlias = Literal["allocated", "reserved", "device"]
 Rank: TypeAlias = Literal["worst", "first stage"]
 
 Line: TypeAlias = Mapping[str, str]
+
+Kept = TypeVar("Kept")
 
 
 class MeasuredPeak(msgspec.Struct, frozen=True):
@@ -81,6 +85,17 @@ class MeasuredRun(msgspec.Struct, frozen=True, kw_only=True):
         return (self.model, self.cluster, *(str(value) for value in msgspec.structs.astuple(self.job)))
 
 
+class MeasuredCall(msgspec.Struct, frozen=True, kw_only=True):
+    """One collective or kernel, timed alone, with its price: no model, job or plan."""
+
+    id: str
+    what: str
+    seconds: float
+    predicted: float
+    chosen: str = ""  # the algorithm that the price is of
+    subsets: tuple[str, ...] = ()
+
+
 class NotScored(msgspec.Struct, frozen=True):
     """A line that cannot be compared, and why."""
 
@@ -98,8 +113,8 @@ class StudyFamily(Protocol):
     COLUMNS: frozenset[str]
     """Columns (or keys) that a file of this family has, beside any others."""
 
-    def rows(self, lines: list[Line]) -> Iterator[MeasuredRun | NotScored]:
-        """Every line, mapped; in order."""
+    def rows(self, lines: list[Line]) -> Iterator[MeasuredRun | MeasuredCall | NotScored]:
+        """Every line, mapped; in order. All are runs, or all are calls."""
         ...
 
 
@@ -110,10 +125,11 @@ class Study(msgspec.Struct, frozen=True):
     family: str
     rows: tuple[MeasuredRun, ...]
     not_scored: tuple[NotScored, ...]
+    calls: tuple[MeasuredCall, ...] = ()
 
     @property
     def total(self) -> int:
-        return len(self.rows) + len(self.not_scored)
+        return len(self.rows) + len(self.calls) + len(self.not_scored)
 
 
 FAMILIES: Final = OpenSet("foretell.validation.studies", "study")
@@ -121,11 +137,12 @@ FAMILIES: Final = OpenSet("foretell.validation.studies", "study")
 
 def read(path: Path) -> Study:
     """The study that a file holds: CSV with the columns of a family, or JSON lines with its keys."""
-    lines = _json_lines(path) if path.suffix in (".jsonl", ".json") else _csv(path)
+    lines = _json_lines(path) if path.suffix in (".jsonl", ".json") else csv_lines(path)
     name, family = recognise(lines, path)
     mapped = list(family.rows(lines))
     rows = tuple(item for item in mapped if isinstance(item, MeasuredRun))
-    return Study(path.stem, name, rows, tuple(item for item in mapped if isinstance(item, NotScored)))
+    calls = tuple(item for item in mapped if isinstance(item, MeasuredCall))
+    return Study(path.stem, name, rows, tuple(item for item in mapped if isinstance(item, NotScored)), calls)
 
 
 def recognise(lines: list[Line], path: Path) -> tuple[str, StudyFamily]:
@@ -145,14 +162,14 @@ def recognise(lines: list[Line], path: Path) -> tuple[str, StudyFamily]:
     return best, families[best]
 
 
-def _csv(path: Path) -> list[Line]:
+def csv_lines(path: Path) -> list[Line]:
+    """The lines of a table, by column."""
+    text = read_text(path, "study", fix="a CSV file in UTF-8")
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            return [
-                {key.strip(): (value or "").strip() for key, value in _named(line)} for line in csv.DictReader(file)
-            ]
-    except (OSError, UnicodeDecodeError, csv.Error) as problem:
-        raise BadInput(f"cannot be read: {problem}", where=str(path), fix="a CSV file in UTF-8") from None
+        lines = list(csv.DictReader(io.StringIO(text, newline="")))
+    except csv.Error as problem:
+        raise BadInput(f"cannot read the study: {problem}", where=str(path), fix="a CSV file in UTF-8") from None
+    return [{key.strip(): (value or "").strip() for key, value in _named(line)} for line in lines]
 
 
 def _named(line: dict[str | Any, str | Any]) -> Iterator[tuple[str, str]]:
@@ -162,10 +179,7 @@ def _named(line: dict[str | Any, str | Any]) -> Iterator[tuple[str, str]]:
 
 def _json_lines(path: Path) -> list[Line]:
     found: list[Line] = []
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as problem:
-        raise BadInput(f"cannot be read: {problem}", where=str(path), fix="JSON lines in UTF-8") from None
+    text = read_text(path, "study", fix="JSON lines in UTF-8")
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip():
             continue
@@ -188,7 +202,7 @@ def _cell(value: Any) -> str:
 # what families share
 
 
-def mapped(lines: Iterable[tuple[str, Line]], one: Any) -> Iterator[MeasuredRun | NotScored]:
+def mapped(lines: Iterable[tuple[str, Line]], one: Callable[[str, Line], Kept]) -> Iterator[Kept | NotScored]:
     """Map each line with `one(id, line)`; a reason or a setting that cannot be written is not scored."""
     for name, line in lines:
         try:

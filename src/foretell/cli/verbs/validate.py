@@ -45,8 +45,9 @@ def command(
 ) -> None:
     """Compare predictions with published, measured runs.
 
-    FILE is a CSV with the columns of one of the studies that ship, or JSON lines
-    of device steps; without FILE all studies that ship. Every run is scored,
+    FILE is a CSV with the columns of one of the studies that ship (runs,
+    collectives or kernels), or JSON lines of device steps; without FILE all
+    studies of runs that ship. Every run is scored,
     refused by a rule, or not scored for a reason; all three are counted.
     """
     from foretell.errors import BadInput
@@ -216,6 +217,9 @@ def _rows(done: list[tuple[Study, list[ComparedRun]]]) -> str:
             times = [row.step_seconds or "", one.prediction.step_seconds if one.prediction else ""]
             sizes = [memory.measured, memory.predicted] if memory else ["", ""]
             rows.append([study.name, row.id, *setting, *(times if pair or one.prediction else ["", ""]), *sizes])
+        for call in study.calls:
+            about = [call.what, call.chosen, *[""] * 6]
+            rows.append([study.name, call.id, *about, call.seconds, call.predicted, "", ""])
     return comma_separated(header, rows)
 
 
