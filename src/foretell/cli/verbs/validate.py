@@ -138,13 +138,21 @@ def _page(found: list[Scores], subsets: bool) -> list[str]:
         ]
         for one in found
     ]
-    lines = [table(header, counts), "", *_errors([(one.study, one) for one in found])]
+    lines = [table(header, counts), "", *_errors([line for one in found for line in _with_strict(one)])]
     for one in found:
         if subsets:
             lines += ["", *_errors([(one.study, one), *((f"  {tag}", part) for tag, part in one.subsets.items())])]
         lines += _counted(f"{one.study}, refused", one.refused_rules)
         lines += _counted(f"{one.study}, not scored", one.not_scored_reasons)
     return lines
+
+
+def _with_strict(one: Scores) -> list[tuple[str, Scores | Subset]]:
+    """A study, and where its sources leave something open, its runs that say all apart from the others."""
+    from foretell.validation.evaluate import ASSUMED, STATED
+
+    kinds = [(f"  {kind}", one.subsets[kind]) for kind in (STATED, ASSUMED) if kind in one.subsets]
+    return [(one.study, one), *kinds]
 
 
 def _errors(parts: list[tuple[str, Scores | Subset]]) -> list[str]:
@@ -207,7 +215,7 @@ def _constants(as_json: bool) -> str:
 
 def _rows(done: list[tuple[Study, list[ComparedRun]]]) -> str:
     header = ["study", "id", "model", "plan", "cluster", "trainer", "batch", "outcome", "refused", "fits"]
-    header += ["seconds", "predicted", "bytes", "predicted bytes"]
+    header += ["seconds", "predicted", "bytes", "predicted bytes", "assumed"]
     rows: list[list[object]] = []
     for study, compared in done:
         for one in compared:
@@ -216,10 +224,11 @@ def _rows(done: list[tuple[Study, list[ComparedRun]]]) -> str:
             setting = [row.model, row.plan, row.cluster, row.trainer, row.job.batch, row.outcome, one.rule, fits]
             times = [row.step_seconds or "", one.prediction.step_seconds if one.prediction else ""]
             sizes = [memory.measured, memory.predicted] if memory else ["", ""]
-            rows.append([study.name, row.id, *setting, *(times if pair or one.prediction else ["", ""]), *sizes])
+            figures = [*(times if pair or one.prediction else ["", ""]), *sizes]
+            rows.append([study.name, row.id, *setting, *figures, "; ".join(row.assumed)])
         for call in study.calls:
             about = [call.what, call.chosen, *[""] * 6]
-            rows.append([study.name, call.id, *about, call.seconds, call.predicted, "", ""])
+            rows.append([study.name, call.id, *about, call.seconds, call.predicted, "", "", ""])
     return comma_separated(header, rows)
 
 
