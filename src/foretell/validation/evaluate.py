@@ -205,6 +205,12 @@ def _samples(row: MeasuredRun, plan: Plan | None = None) -> int:
     return max(1, row.job.batch // (plan or row.plan).microbatches)
 
 
+def question(row: MeasuredRun, plan: Plan | None = None) -> tuple[Setting, Cluster]:
+    """What a run answers, under its plan or another that it may have been."""
+    setting = Setting(_graph(row.model, _samples(row, plan)), row.job, plan or row.plan, trainer(row.trainer))
+    return setting, catalog.cluster(row.cluster)
+
+
 def _one(row: MeasuredRun, predict: Predictor) -> ComparedRun:
     """The plan as stated, or all that the run may have been: it was none of those that are refused."""
     tried = [_predicted(row, plan, predict) for plan in (row.plan, *row.others)]
@@ -217,8 +223,7 @@ def _one(row: MeasuredRun, predict: Predictor) -> ComparedRun:
 def _predicted(row: MeasuredRun, plan: Plan, predict: Predictor) -> ComparedPrediction | str:
     """What is predicted, or the rule that refuses it."""
     try:
-        setting = Setting(_graph(row.model, _samples(row, plan)), row.job, plan, trainer(row.trainer))
-        cluster = catalog.cluster(row.cluster)
+        setting, cluster = question(row, plan)
         refusal = next(refusals(setting, cluster), None)
         return predict(setting, cluster) if refusal is None else refusal.rule
     except ForetellError as problem:  # no program or no price is written for it

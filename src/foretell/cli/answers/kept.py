@@ -17,6 +17,7 @@ from foretell.validation.coverage import Coverage
 from foretell.validation.evaluate import Scores
 from foretell.validation.regret import Regrets
 from foretell.validation.side_by_side import SideBySide
+from foretell.validation.unseen import UnseenScores
 
 
 class Records(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,6 +33,7 @@ class Scoreboard(msgspec.Struct, frozen=True, kw_only=True):
     """Errors of predictions, by study."""
 
     studies: tuple[Scores, ...]
+    unseen: UnseenScores  # on sources that no constant was chosen on
 
 
 class FittedConstants(msgspec.Struct, frozen=True, kw_only=True):

@@ -42,6 +42,9 @@ COLUMNS = frozenset(
 )
 """Those that a file must have; docs/validate.md has all."""
 
+OWN: Final = "own runs"
+"""The source of lines that name none."""
+
 COLLECTED: Final = "validate has no column for adapters"
 """Where this was the reason to mark a line not usable, it is none any more."""
 
@@ -123,7 +126,7 @@ def _subsets(line: Line, runs: Trainer, where: ClusterText) -> tuple[str, ...]:
     tuned = ("lora" if adapters(line).policy else "full") if line.get("method") else ""
     kind = "experts" if whole_or(line, "n_experts", 0) else "dense"
     low = line["precision"] if line["precision"] in ("fp8", "mxfp8", "nvfp4") else ""
-    return (line.get("source", ""), runs.name, device(line["gpu"]), kind, low, tuned, *where.subsets)
+    return (line.get("source", "") or OWN, runs.name, device(line["gpu"]), kind, low, tuned, *where.subsets)
 
 
 def _outcome(line: Line) -> Outcome:
