@@ -218,7 +218,7 @@ def test_paradl_lines(studies: dict[str, Study]) -> None:
 # blanks are reasons
 
 
-@pytest.mark.parametrize("column", ["global_batch", "framework", "gpu", "n_gpus", "seq_len"])
+@pytest.mark.parametrize("column", ["global_batch", "gpu", "n_gpus", "seq_len"])
 def test_a_blank_without_a_default_is_a_reason(column: str) -> None:
     complete = table("llm_measured")[0]
     assert isinstance(next(llm.rows([complete])), MeasuredRun)

@@ -158,6 +158,22 @@ def test_frameworks(framework: str, year: str, changes: dict[str, str], runs: st
     assert run(framework=framework, year=year, **changes).trainer == runs
 
 
+@pytest.mark.parametrize(
+    ("framework", "changes", "runs"),
+    [
+        ("HAI-LLM", {}, "megatron-core"),
+        ("", {}, "megatron-core"),
+        ("metaseq (FSDP + Megatron TP)", {"year": "2022"}, "megatron-lm-2023"),
+        ("SageMaker", {"tp": "1", "dp": "16", "zero_stage": "3"}, "fsdp"),
+        ("Colossal-AI", {"tp": "1", "dp": "16", "zero_stage": "0"}, "pytorch"),
+        ("PaxML (JAX)", {"tp": "1", "dp": "16", "zero_stage": "3"}, "maxtext"),
+    ],
+)
+def test_software_that_nobody_describes(framework: str, changes: dict[str, str], runs: str) -> None:
+    found = run(framework=framework, **changes)
+    assert found.trainer == runs and found.assumed[0].startswith(f"framework: {runs} ")
+
+
 def test_states_are_shared_among_context_ranks() -> None:
     assert plans(run(dp="1", cp="8", global_batch="16")) == ["dp1:zero1 cp8:ring tp2:sp +m16 +bf16"]
     assert plans(shipped("llm_measured")["simumax-b200-0040"])[0].startswith("dp1:zero1 cp8:alltoall ")
@@ -277,6 +293,13 @@ def test_experts_by_their_public_shapes() -> None:
     assert kimi.startswith("deepseek-v3:") and "experts=384,top_k=8,first_dense=1" in kimi
     oss = next(row for row in rows if "vocab=201088" in row.model)
     assert oss.model.startswith("mixture:") and "head_dim=64" in oss.model and "128 back" in " ".join(oss.assumed)
+
+
+def test_experts_that_nobody_describes() -> None:
+    experts = {"family": "moe", "n_experts": "16", "top_k": "4", "dp": "8"}
+    found = run(model="DBRX", **experts)
+    assert found.model.startswith("mixture:") and "Llama's frame" in found.assumed[0]
+    assert reason(model="Llama4", **experts, comment="MoE every second layer") == "model Llama4 is not in the zoo"
 
 
 def test_most_usable_rows_are_scored() -> None:

@@ -120,13 +120,15 @@ def _experts(line: Line) -> tuple[str, tuple[str, ...]]:
     routed: dict[str, object] = {"experts": whole(line, "n_experts"), "top_k": whole(line, "top_k")}
     if re.search(r"deepseek-?v[23]|kimi", name):
         return _latent(line, name, routed), ()
-    if not re.search(r"qwen3|mixtral|grok|gpt-oss", name):
+    if re.search(r"every second layer|hybrid|mamba", line.get("comment", "").lower()):
         raise Unmapped(f"model {line['model']} is not in the zoo")
     heads = {"kv_heads": whole(line, "kv_heads"), "ffn": whole(line, "ffn_hidden")}
     shape = {**_shape(line), **heads, "tied": _tied(line), **routed}
     if "gpt-oss" in name:
         return spec("mixture", **shape, head_dim=64, qkv_bias=True), (GPT_OSS,)
-    return spec("qwen3-30b-a3b" if "qwen3" in name else "mixture", **shape), ()
+    known = re.search(r"qwen3|mixtral|grok", name)
+    said = () if known else (f"model: {line['model']} is on Llama's frame, with experts in every layer",)
+    return spec("qwen3-30b-a3b" if "qwen3" in name else "mixture", **shape), said
 
 
 def _latent(line: Line, name: str, routed: dict[str, object]) -> str:

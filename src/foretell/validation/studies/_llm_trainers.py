@@ -1,4 +1,8 @@
-"""Which trainer a published run of a language model ran under, from its framework and year."""
+"""Which trainer a published run of a language model ran under, from its framework and year.
+
+A framework that no trainer describes is taken for the one that runs such plans, and that is said: what is wrong with
+it is what other people's software has in common.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ import re
 from typing import Final
 
 from foretell.plan.trainer import Trainer, trainer
-from foretell.validation.study import Line, Unmapped, stated, whole_or
+from foretell.validation.study import Line, whole_or
 
 NEWEST: Final = 9999
 """A blank year is the newest software."""
@@ -15,7 +19,7 @@ FRAMEWORKS: Final[tuple[tuple[str, str], ...]] = (
     (r"automodel", "fsdp"),  # NeMo AutoModel runs models of Hugging Face under FSDP2, not under Megatron-Core
     (r"maxtext", "maxtext"),
     (r"paddle", "paddlepaddle"),
-    (r"jax|xla", ""),
+    (r"jax|xla|paxml|levanter", ""),
     (r"zero.?bubble|megatron-lm fork", "zero-bubble"),
     (r"metaseq|megascale|colossal", ""),
     (r"composer|llm-foundry|llm foundry", "llm-foundry"),
@@ -31,16 +35,24 @@ FRAMEWORKS: Final[tuple[tuple[str, str], ...]] = (
     (r"internevo", "internevo"),
     (r"pytorch|ddp", "pytorch"),
 )
-"""Pattern to trainer, the first that is found; empty for frameworks that no trainer describes."""
+"""Pattern to trainer, the first that is found; empty for those that no trainer describes, whatever else they name."""
 
 
-def trainer_of(line: Line) -> Trainer:
-    """The trainer of a line."""
-    framework = stated(line, "framework").lower()
-    found = next((name for pattern, name in FRAMEWORKS if re.search(pattern, framework)), "")
-    if not found:
-        raise Unmapped(f"no trainer describes {line['framework']}")
-    return trainer(_of_its_time(found, whole_or(line, "year", NEWEST), line))
+def trainer_of(line: Line) -> tuple[Trainer, tuple[str, ...]]:
+    """The trainer of a line, and what is assumed about it."""
+    framework = line.get("framework", "")
+    found = next((name for pattern, name in FRAMEWORKS if re.search(pattern, framework.lower())), "")
+    made = trainer(_of_its_time(found or _nearest(line), whole_or(line, "year", NEWEST), line))
+    said = f"framework: {made.name} (no trainer describes {framework or 'a blank'}; it runs such plans)"
+    return made, () if found else (said,)
+
+
+def _nearest(line: Line) -> str:
+    if re.search(r"jax|xla|paxml|levanter", line.get("framework", "").lower()):
+        return "maxtext"
+    if whole_or(line, "tp", 1) > 1 or whole_or(line, "pp", 1) > 1:
+        return "megatron-lm"
+    return "fsdp" if whole_or(line, "zero_stage", 0) > 1 else "pytorch"
 
 
 def _of_its_time(found: str, year: int, line: Line) -> str:

@@ -65,7 +65,7 @@ class PossiblePlan(NamedTuple):
 def _row(name: str, line: Line) -> MeasuredRun:
     outcome = _outcome(line)
     _usable(line, outcome)
-    runs = trainer_of(line)
+    runs, stand_in = trainer_of(line)
     line = _with_ranks(line)
     lines, assumed = filled(line, runs)
     first, *others = _possible(lines, runs)
@@ -98,7 +98,7 @@ def _row(name: str, line: Line) -> MeasuredRun:
         subsets=_subsets(line, runs, where),
     )
     plans = dict.fromkeys(parse(one.plan) for one in others if one.batch == first.batch)
-    words = (*assumed, *short_last(line, runs), *approximated, *replaced, *adapters(line).assumed)
+    words = (*stand_in, *assumed, *short_last(line, runs), *approximated, *replaced, *adapters(line).assumed)
     return msgspec.structs.replace(run, assumed=words, others=tuple(plan for plan in plans if plan != run.plan))
 
 
