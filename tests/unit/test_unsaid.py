@@ -10,7 +10,14 @@ from typing import Any
 
 import pytest
 
+from foretell.dialects import Launch, dialect, open_configuration, put_together, taken_apart, write
+from foretell.hardware import catalog
+from foretell.model.source import load
+from foretell.plan.fitness import refusals
+from foretell.plan.job import make_job
 from foretell.plan.setting import Setting
+from foretell.plan.text import parse
+from foretell.plan.trainer import trainer
 from foretell.validation import published
 from foretell.validation.evaluate import ASSUMED, STATED, EitherPrediction, compare, scores
 from foretell.validation.studies import collectives, finetune, kernels, llm
@@ -274,6 +281,12 @@ def test_16_bit_states() -> None:
         ("torchao-001", "dp8:zero3 +bf16 +compiled", 1, ["act_ckpt"]),
         ("dgxc-benchmarking-0274", "dp8:zero3,shard128 +recompute:block +bf16 +compiled", 1, ["act_ckpt"]),
         (
+            "xtuner-megatron-moe-011",
+            "pp32:interleaved,v3,split=0/1x94/0 dp8:zero1,ep8 +m128 +recompute:block +bf16",
+            0,
+            [],
+        ),
+        (
             "zero-bubble-0001",
             "pp8:zb-h1,split=2/3x6/2 +m24 +fp16",
             1,
@@ -309,6 +322,32 @@ def test_most_usable_rows_are_scored() -> None:
         usable = {line["id"] for line in csv.DictReader(file) if line["usable"] == "1"}
     scored = usable & set(shipped("llm_measured"))
     assert len(scored) / len(usable) > 0.95
+
+
+def test_only_the_ends_can_be_without_layers() -> None:
+    """The first stage has the embedding, the last the head; one between has nothing."""
+    model = load("gpt:layers=4,hidden=64,heads=4,vocab=512,seq=32", 4)
+    where = catalog.cluster("4xa100-80")
+
+    def rules(split: str) -> list[str]:
+        plan = parse(f"pp4:1f1b,split={split} +m4 +bf16")
+        setting = Setting(model, make_job(16, trainer="megatron-core"), plan, trainer("megatron-core"))
+        return [refusal.rule for refusal in refusals(setting, where)]
+
+    assert rules("0/2/2/0") == []
+    assert rules("1/0/2/1") == ["split of the layers"]
+
+
+@pytest.mark.parametrize("name", ["megatron-lm", "torchtitan"])
+def test_stages_without_layers_in_other_words(name: str, tmp_path: Path) -> None:
+    plan = parse(
+        "pp4:1f1b,split=0/2/2/0 dp2:zero1 +m4 +bf16" if name == "megatron-lm" else "pp2:1f1b,split=0/4 +m4 +bf16"
+    )
+    written = write(dialect(name), taken_apart(plan, batch=8, sequence=2048))
+    file = tmp_path / dialect(name).file
+    file.write_text(written.text)
+    ranks = 8 if name == "megatron-lm" else 2
+    assert put_together(open_configuration(str(file)).recipe(Launch(ranks, 8))) == plan
 
 
 # what is compared

@@ -33,8 +33,6 @@ def pipeline(line: Line, runs: Trainer) -> str:
     schedule, stages = _scheduled(line)
     chunks = [f"v{stages // ranks}"] if schedule == "interleaved" else []
     counts = _ends(line, stages, runs) or _short(line, stages, runs)
-    if counts and min(counts) < 1:
-        raise Unmapped("a stage without layers cannot be written in the plan grammar")
     split = [f"split={spelled_list(counts)}"] if counts else []
     return f"pp{ranks}:{','.join([schedule, *chunks, *split])}"
 
