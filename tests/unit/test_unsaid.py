@@ -312,7 +312,8 @@ def test_experts_that_nobody_describes() -> None:
     experts = {"family": "moe", "n_experts": "16", "top_k": "4", "dp": "8"}
     found = run(model="DBRX", **experts)
     assert found.model.startswith("mixture:") and "Llama's frame" in found.assumed[0]
-    assert reason(model="Llama4", **experts, comment="MoE every second layer") == "model Llama4 is not in the zoo"
+    assert reason(model="X", **experts, comment="hybrid architecture") == "model X is not in the zoo"
+    assert "every=2,dense_ffn=28672" in run(model="Llama4", **experts, comment="MoE every second layer").model
 
 
 def test_most_usable_rows_are_scored() -> None:

@@ -115,17 +115,25 @@ def _bert(line: Line) -> str:
 GPT_OSS: Final = "model: all layers attend to all positions (every second one looks 128 back), experts without biases"
 
 
+LLAMA_4: Final = "model: positions turn in all layers (in every fourth of Llama 4 they do not)"
+    "model: positions turn in all layers and all positions are seen (every fourth layer does not turn them)"
+)
+
+
 def _experts(line: Line) -> tuple[str, tuple[str, ...]]:
     name = line["model"].lower()
     routed: dict[str, object] = {"experts": whole(line, "n_experts"), "top_k": whole(line, "top_k")}
     if re.search(r"deepseek-?v[23]|kimi", name):
         return _latent(line, name, routed), ()
-    if re.search(r"every second layer|hybrid|mamba", line.get("comment", "").lower()):
+    if re.search(r"hybrid\b|mamba", line.get("comment", "").lower()):
         raise Unmapped(f"model {line['model']} is not in the zoo")
     heads = {"kv_heads": whole(line, "kv_heads"), "ffn": whole(line, "ffn_hidden")}
     shape = {**_shape(line), **heads, "tied": _tied(line), **routed}
     if "gpt-oss" in name:
         return spec("mixture", **shape, head_dim=64, qkv_bias=True), (GPT_OSS,)
+    if re.search(r"llama-?4", name) and "every second layer" in line.get("comment", ""):
+        dense = {"normalized": False, "shared_ffn": heads["ffn"], "every": 2, "dense_ffn": 2 * heads["ffn"]}
+        return spec("mixture", **shape, head_dim=128, **dense), (LLAMA_4,)
     known = re.search(r"qwen3|mixtral|grok", name)
     said = () if known else (f"model: {line['model']} is on Llama's frame, with experts in every layer",)
     return spec("qwen3-30b-a3b" if "qwen3" in name else "mixture", **shape), said
