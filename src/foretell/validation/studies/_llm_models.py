@@ -116,8 +116,6 @@ GPT_OSS: Final = "model: all layers attend to all positions (every second one lo
 
 
 LLAMA_4: Final = "model: positions turn in all layers (in every fourth of Llama 4 they do not)"
-    "model: positions turn in all layers and all positions are seen (every fourth layer does not turn them)"
-)
 
 
 def _experts(line: Line) -> tuple[str, tuple[str, ...]]:
