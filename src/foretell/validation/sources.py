@@ -16,7 +16,7 @@ TOGETHER: Final = {
 }
 """Tables of one paper, or runs of one machine and software: left out together."""
 
-BY_SOURCE: Final = ("llm", "cnn")
+BY_SOURCE: Final = ("llm", "finetune", "cnn")
 """Families whose files collect runs of many sources, which their first subset names."""
 
 
