@@ -18,6 +18,7 @@ from foretell.model.source import load
 from foretell.plan.fitness import refusals
 from foretell.plan.setting import Setting
 from foretell.plan.trainer import trainer
+from foretell.timeline.observation import Observation
 from foretell.validation import score
 from foretell.validation.score import Errors, FitVerdicts, Regret, ScoredPair
 from foretell.validation.study import MeasuredPeak, MeasuredRun, Study
@@ -168,9 +169,18 @@ def _one(row: MeasuredRun, predict: Predictor) -> ComparedRun:
         refusal = next(refusals(setting, cluster), None)
         if refusal is not None:
             return ComparedRun(row, None, refusal.rule)
-        return ComparedRun(row, predict(setting, cluster), "")
+        return ComparedRun(row, _as_timed(predict(setting, cluster), row), "")
     except ForetellError as problem:  # no program or no price is written for it
         return ComparedRun(row, None, f"not predicted: {problem.what.splitlines()[0]}")
+
+
+def _as_timed(found: ComparedPrediction, row: MeasuredRun) -> ComparedPrediction:
+    """The prediction of what was timed: where that is forward and backward passes, without the optimizer's step."""
+    if row.timed == "step" or not isinstance(found, Observation):
+        return found
+    left = found.step_seconds - found.breakdown.get("optimizer", 0.0)
+    low, high = (bound * left / found.step_seconds for bound in found.interval)
+    return msgspec.structs.replace(found, step_seconds=left, interval=(low, high))
 
 
 def scores(study: Study, compared: list[ComparedRun]) -> Scores:

@@ -24,6 +24,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from foretell.errors import BadInput, unknown
+from foretell.model.importers import packages
 from foretell.model.importers.torch_failure import failure
 from foretell.model.importers.torch_fake import building
 
@@ -42,6 +43,11 @@ class Built(NamedTuple):
 
 def find(spec: str) -> tuple[Any, ModuleType]:
     """The factory that a text names, and the file that it is in."""
+    package = packages.parse(spec) if spec.startswith(tuple(f"{name}/" for name in packages.PACKAGES)) else None
+    if package is not None:
+        from foretell.model.importers import torch_packages
+
+        return torch_packages.factory(package)
     place, _, name = spec.rpartition(":")
     if not place:
         raise BadInput(f"{spec} names a file, and nothing in it", where=spec, fix=f"{spec}:function")
