@@ -33,7 +33,7 @@ class Ssd(nn.Module):
     def __init__(self, backbone: str, width: int, outs: tuple[int, ...], mids: tuple[int, ...], norm: bool) -> None:
         super().__init__()
         trunk = timm.create_model(backbone, pretrained=False)
-        for name, part in trunk.layer3[0].named_modules():
+        for part in trunk.layer3[0].modules():
             if isinstance(part, nn.Conv2d) and part.stride == (2, 2):
                 part.stride = (1, 1)
         self.trunk = nn.Sequential(
@@ -73,22 +73,20 @@ def ssd300_resnet50(batch: int) -> Any:
     return Ssd("resnet50", 1024, outs, mids, norm=True), (torch.zeros(batch, 3, 300, 300),), box_loss
 
 
-def ssd320_resnet50(batch: int) -> Any:
-    mids, outs = (256, 256, 128, 128, 128), (512, 512, 256, 256, 256)
-    return Ssd("resnet50", 1024, outs, mids, norm=True), (torch.zeros(batch, 3, 320, 320),), box_loss
-
-
 def ssd300_resnet34(batch: int) -> Any:
     mids, outs = (256, 256, 128, 128, 128), (512, 512, 256, 256, 256)
     return Ssd("resnet34", 256, outs, mids, norm=False), (torch.zeros(batch, 3, 300, 300),), box_loss
 
 
 class RetinaNet(nn.Module):
-    """RetinaNet (Lin et al. 2017, arXiv 1708.02002) on ResNeXt-50 as MLPerf has it: 264 classes of OpenImages."""
+    """RetinaNet (Lin et al. 2017, arXiv 1708.02002): a pyramid of features, and heads that its levels share.
 
-    def __init__(self, classes: int = 264, boxes: int = 9) -> None:
+    MLPerf has it on ResNeXt-50 for 264 classes; what TensorFlow calls SSD with a pyramid is nearly the same.
+    """
+
+    def __init__(self, trunk: str, classes: int, boxes: int) -> None:
         super().__init__()
-        self.trunk = timm.create_model("resnext50_32x4d", pretrained=False, features_only=True, out_indices=(2, 3, 4))
+        self.trunk = timm.create_model(trunk, pretrained=False, features_only=True, out_indices=(2, 3, 4))
         self.inner = nn.ModuleList(nn.Conv2d(width, 256, 1) for width in (512, 1024, 2048))
         self.outer = nn.ModuleList(nn.Conv2d(256, 256, 3, padding=1) for _ in range(3))
         self.p6, self.p7 = nn.Conv2d(256, 256, 3, 2, 1), nn.Conv2d(256, 256, 3, 2, 1)
@@ -115,13 +113,38 @@ def focal_loss(output: tuple[Tensor, Tensor]) -> Tensor:
     places, classes = output
     target = torch.zeros_like(classes)
     chance = torch.sigmoid(classes)
-    entropy = F.binary_cross_entropy_with_logits(classes, target, reduction="none")
+    entropy = torch.log(1 + torch.exp(classes)) - classes * target
     focal = (entropy * (1 - (chance * target + (1 - chance) * (1 - target))) ** 2).sum()
     return focal + F.l1_loss(places, torch.zeros_like(places))
 
 
+class FrozenNorm(nn.Module):
+    """A batch norm that neither counts nor learns: a scale and a shift."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.register_buffer("scale", torch.ones(1, width, 1, 1))
+        self.register_buffer("shift", torch.zeros(1, width, 1, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.addcmul(self.shift, x, self.scale)
+
+
 def retinanet_resnext50(batch: int) -> Any:
-    return RetinaNet(), (torch.zeros(batch, 3, 800, 800),), focal_loss
+    """MLPerf's reference (mlcommons/training, single_stage_detector): norms are frozen, and so are the first layers."""
+    module = RetinaNet("resnext50_32x4d", 264, 9)
+    for part in module.trunk.modules():
+        for name, child in part.named_children():
+            if isinstance(child, nn.BatchNorm2d):
+                setattr(part, name, FrozenNorm(child.num_features))
+    for name, weight in module.trunk.named_parameters():
+        weight.requires_grad_(not name.startswith(("conv1", "layer1")))
+    return module, (torch.zeros(batch, 3, 800, 800),), focal_loss
+
+
+def ssd320_resnet50(batch: int) -> Any:
+    """NVIDIA's SSD in TensorFlow 1 (DeepLearningExamples, TensorFlow/Detection/SSD): a pyramid, six boxes a place."""
+    return RetinaNet("resnet50", 90, 6), (torch.zeros(batch, 3, 320, 320),), focal_loss
 
 
 # segmentation
@@ -221,8 +244,10 @@ def _wide_se(name: str, image: int) -> Callable[[int], Any]:
                 wide = part.conv_expand.out_channels
                 part.conv_reduce, part.conv_expand = nn.Conv2d(wide, wide // 4, 1), nn.Conv2d(wide // 4, wide, 1)
         target = torch.zeros
-        return module, (torch.zeros(batch, 3, image, image),), lambda y: F.cross_entropy(
-            y, target(y.shape[0], dtype=torch.int64)
+        return (
+            module,
+            (torch.zeros(batch, 3, image, image),),
+            lambda y: F.cross_entropy(y, target(y.shape[0], dtype=torch.int64)),
         )
 
     return build

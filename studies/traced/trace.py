@@ -1,6 +1,6 @@
 """Trace the models of `models.txt` and ship their graphs: `python studies/traced/trace.py`, some ten minutes.
 
-Needs torch, timm and torchvision. A line of `models.txt` is a package's name of a model and the images it is traced for.
+Needs torch, timm and torchvision. A line of `models.txt` is a model as its package names it, and images.
 """
 
 from __future__ import annotations
@@ -48,11 +48,12 @@ def graphs_of(name: str, image: int) -> dict[str, Graph]:
     package, _, own = name.partition("/")
     if package == packages.OWN:
         return {f"{image}": torch_load.load(f"{HERE}/networks.py:{own.replace('-', '_')}", ANY)}
-    found = packages.built(PackageModel(package, own, image))
-    scores = found
-    if any(node.kind == "attention" for _, node in found.nodes()):
-        scores = packages.built(PackageModel(package, own, image, "math"))
-    return {f"{image}": found, f"{image},math": scores}
+    scores = packages.built(PackageModel(package, own, image, "math"))
+    attends = any(node.kind == "softmax" for _, node in scores.nodes())
+    return {
+        f"{image}": packages.built(PackageModel(package, own, image)) if attends else scores,
+        f"{image},math": scores,
+    }
 
 
 def main() -> None:

@@ -302,10 +302,9 @@ def typed(model: str, plan: Plan) -> str:
     """The model in the plan's type of activations, where it can be built in any and none is named."""
     name, _, rest = model.partition(":")
     wanted = plan.policy(Precision).format.activation
-    if name in zoo.names():
-        own = zoo.names()[name].dtype
-    else:
-        own = "fp32" if packages.parse(model) is not None else wanted
+    if name not in zoo.names() and packages.parse(model) is None:
+        return model
+    own = zoo.names()[name].dtype if name in zoo.names() else "fp32"
     if re.search(r"(^|,)dtype=", rest) or own == wanted:
         return model
     return f"{model}{',' if rest else ':'}dtype={wanted}"

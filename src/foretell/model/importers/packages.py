@@ -12,6 +12,7 @@ package. Others are traced in a process of their own and kept on disk, by name a
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import importlib.metadata
@@ -97,7 +98,9 @@ def parse(spec: str) -> PackageModel | None:
     for item in rest.split(",") if rest else ():
         key, equals, value = (part.strip() for part in item.partition("="))
         if not equals or key not in ("image", "attention", "dtype"):
-            raise BadInput(f"{item!r} is no field of {found.text}", where=spec, fix="image=288, attention=math, dtype=bf16")
+            raise BadInput(
+                f"{item!r} is no field of {found.text}", where=spec, fix="image=288, attention=math, dtype=bf16"
+            )
         said[key] = value
     image = said.get("image", "0")
     if not image.isdigit() or int(image) > LARGEST_IMAGE:
@@ -177,10 +180,8 @@ def _traced(model: PackageModel) -> Graph:
     _installed(model)
     graph = torch_load.traced(model.text, ANY)
     check(graph, model.text)
-    try:
+    with contextlib.suppress(OSError):  # nowhere to keep it: it is traced again next time
         write_whole(_place(model), lzma.compress(graph.to_json(), preset=0), mode=PRIVATE)
-    except OSError:
-        pass  # nowhere to keep it: it is traced again next time
     return graph
 
 

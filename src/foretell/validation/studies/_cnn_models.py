@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from foretell.model import zoo
 from foretell.model.importers import packages
 from foretell.validation.study import Line, Unmapped, spec, stated
 
@@ -24,6 +25,12 @@ class StudyModel(NamedTuple):
     text: str
     seq: int = 0
     image: int = 0
+
+    @property
+    def family(self) -> str:
+        """What a subset is called: a family of the zoo, or that the model was traced."""
+        name = self.text.partition(":")[0]
+        return re.split(r"[\d-]", name)[0] if zoo.canonical(name).partition(":")[0] in zoo.names() else "traced"
 
 
 VISION: Final = {
@@ -94,9 +101,19 @@ VISION: Final = {
     "focalnet-b (lrf)": "timm/focalnet_base_lrf",
     "regnety-128gf": "torchvision/regnet_y_128gf",
     "inception-v1": "torchvision/googlenet",
+    "mobilenet_v2": "mobilenet-v2",
+    "ssd300 resnet-50": "ssd300-resnet50",
+    "ssd320 resnet-50": "ssd320-resnet50",
+    "ssd resnet-34": "ssd300-resnet34",
+    "retinanet resnext-50": "retinanet-resnext50",
+    "nnu-net 2d": "nnunet-2d",
+    "nnu-net 3d": "nnunet-3d",
+    "u-net 2d": "unet-572",
+    "efficientnet-widese-b0": "efficientnet-widese-b0",
+    "efficientnet-widese-b4": "efficientnet-widese-b4",
 }
-"""Names of sources (lower case) to the zoo's, or to a package's. EfficientNets and RegNets follow a rule, BERT and CosmoFlow
-their own; other names are timm's or torchvision's own."""
+"""Names of sources (lower case) to the zoo's, or to a package's. EfficientNets and RegNets follow a rule, BERT and
+CosmoFlow their own; other names are timm's or torchvision's own."""
 
 FORMER: Final = {"swin_v2_cr_": "swinv2_cr_"}
 """Beginnings of names that timm has changed without keeping the old ones."""
@@ -130,10 +147,12 @@ def _vision(line: Line) -> StudyModel:
     base = _base(line)
     if not base:
         raise Unmapped(f"no model is known as {re.sub(r' *[(].*', '', name)}")
+    if f"{packages.OWN}/{base}" in packages.index().models:  # traced for the image that was published
+        return StudyModel(base, image=sides[-1])
     if not image:
         raise Unmapped("the size of the input is not one number")
     strided = base in ("resnet50", "resnet101", "resnet152") and source(line) in STRIDED_1X1
-    scores = "/" in base and int(line.get("year") or FUSED_FROM) < FUSED_FROM
+    scores = "/" in base.partition(":")[0] and int(line.get("year") or FUSED_FROM) < FUSED_FROM
     fields = f"image={image}{',strided_1x1=true' if strided else ''}{',attention=math' if scores else ''}"
     return StudyModel(f"{base}{',' if ':' in base else ':'}{fields}", image=image)
 
@@ -149,8 +168,9 @@ def _base(line: Line) -> str:
     regnet = re.fullmatch(r"regnet([xy])-([\d.]+)([mg])f", name)
     if regnet:
         return f"timm/regnet{regnet[1]}_{float(regnet[2]) * (10 if regnet[3] == 'g' else 0.01):03.0f}"
-    old = next((start for start in FORMER if name.startswith(start)), "")
-    found = packages.parse(f"{'torchvision/' * (source(line) in TORCHVISION)}{FORMER.get(old, '')}{name.removeprefix(old)}")
+    for old, new in FORMER.items():
+        name = new + name.removeprefix(old) if name.startswith(old) else name
+    found = packages.parse(f"torchvision/{name}" if source(line) in TORCHVISION else name)
     return VISION.get(found.name) or found.text if found else ""
 
 

@@ -119,7 +119,7 @@ def _row(name: str, line: Line) -> MeasuredRun:
             runs,
             device(line["gpu"]),
             line["strategy"],
-            re.split(r"[:\d-]", model.text)[0],
+            model.family,
             *where.subsets,
         ),
         assumed=optimizer.assumed,
