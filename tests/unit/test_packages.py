@@ -20,8 +20,8 @@ from foretell.model.totals import totals
     [
         ("regnety_032", 19_436_338),  # timm, results-imagenet.csv: 19.44 million
         ("timm/regnety_032.ra_in1k", 19_436_338),
-        ("timm/vit_small_patch16_384", 22_195_816),  # 22.2
-        ("timm/vit_small_patch16_384:attention=math", 22_195_816),
+        ("timm/vit_small_patch16_384", 22_196_584),  # 22.2
+        ("timm/vit_small_patch16_384:attention=math", 22_196_584),
         ("shufflenet_v2_x1_0", 2_278_604),  # torchvision's page of models
         ("torchvision/squeezenet1_1", 1_235_496),
         ("nnunet-3d", 31_192_068),  # nnU-Net: 31.2 million

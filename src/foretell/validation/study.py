@@ -263,8 +263,6 @@ def row(
     memory: Iterable[MeasuredPeak] = (),
     outcome: Outcome = "ok",
     subsets: Iterable[str] = (),
-    assumed: Iterable[str] = (),
-    timed: Timed = "step",
 ) -> MeasuredRun:
     """A row; the model gets the type of activations of the plan's precision, unless it names its own."""
     parsed = _parsed(plan)
@@ -283,8 +281,6 @@ def row(
         memory=tuple(memory),
         outcome=outcome,
         subsets=tuple(dict.fromkeys(tag for tag in subsets if tag)),
-        assumed=tuple(assumed),
-        timed=timed,
     )
 
 

@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+import msgspec
+
 from foretell.hardware import members
 from foretell.model.optimizer import OPTIMIZERS
 from foretell.validation.hardware_words import ClusterText, cluster, device
@@ -65,7 +67,7 @@ FRAMEWORKS: Final[tuple[tuple[str, str], ...]] = (
     (r"deepspeed transformer kernel", ""),
     (r"deepspeed", "deepspeed"),
     (r"neon|libai|caffe", ""),
-    (r"torch7|cudnn r\d torch", "torch7"),
+    (r"torch7|cudnn r\d torch", "pytorch-1"),  # which took over its kernels and its calls of cuDNN
     (r"paddle", "paddlepaddle"),
     (r"oneflow", "oneflow"),
     (r"mxnet", "mxnet"),
@@ -101,7 +103,7 @@ def _row(name: str, line: Line) -> MeasuredRun:
         raise Unmapped("neither time nor memory was measured")
     policies = (f"+m{batch.m}" if batch.m > 1 else "", _recompute(line), f"+{_precision(line)}")
     optimizer = _optimizer(line)
-    return row(
+    found = row(
         name,
         model.text,
         written(*_axes(line, ranks), *policies),
@@ -122,9 +124,9 @@ def _row(name: str, line: Line) -> MeasuredRun:
             model.family,
             *where.subsets,
         ),
-        assumed=optimizer.assumed,
-        timed="passes" if optimizer.left_out else "step",
     )
+    timed = "passes" if optimizer.left_out else "step"
+    return msgspec.structs.replace(found, assumed=optimizer.assumed, timed=timed)
 
 
 # what was measured
