@@ -8,8 +8,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from email.message import Message
 from importlib import metadata
-from typing import Any, Final
+from typing import Any, Final, cast
 
 ROOT: Final = "foretell"
 
@@ -46,10 +47,10 @@ def _installed_needs(name: str) -> Iterator[str]:
 
 
 def _component(name: str, reference: str, kind: str) -> dict[str, Any]:
-    about = metadata.metadata(name)
+    about = cast("Message", metadata.metadata(name))
     told: dict[str, Any] = {"type": kind, "bom-ref": reference, "name": name, "version": about["Version"]}
     told["purl"] = reference
-    text = about.get("License-Expression", "") or about.get("License", "") or ""
+    text = str(about.get("License-Expression") or about.get("License") or "")
     if text:
         told["licenses"] = [{"license": {"name": text.splitlines()[0]}}]
     return told
