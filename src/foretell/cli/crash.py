@@ -8,6 +8,7 @@ import shlex
 import tempfile
 import traceback
 from collections.abc import Sequence
+from pathlib import Path
 
 from foretell.files import shown
 from foretell.version import __version__
@@ -36,6 +37,6 @@ def report(problem: BaseException, arguments: Sequence[str]) -> str:
 
 def _folder() -> str:
     try:
-        return os.getcwd()
+        return str(Path.cwd())
     except OSError:
         return "(gone)"

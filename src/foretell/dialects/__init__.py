@@ -143,7 +143,7 @@ def _check_letters(document: Document) -> None:
         try:
             f"{key}{value}".encode()
         except UnicodeEncodeError as problem:
-            raise BadInput(f"{ascii(key)} has half a letter: {problem.object[problem.start]!a}") from None
+            raise BadInput(f"{key!a} has half a letter: {problem.object[problem.start]!a}") from None
 
 
 def _named(path: Path, document: Document) -> Configuration | None:
