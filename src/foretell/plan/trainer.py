@@ -366,9 +366,15 @@ def _check_words(made: Trainer, where: str) -> None:
     ):
         if "any" not in dict(made.constant(key)):
             raise BadInput("no entry for `any`", where=f"{where}, {key}", fix="{ any = 0.5, hopper = 0.35 }")
+    if 64 < made.host.sharpness < float("inf"):  # seconds to such a power are zero
+        raise BadInput(f"{made.host.sharpness:g} is above 64", where=f"{where}, host.sharpness", fix="4, or inf")
     for key in ("memory.held", "memory.held_most"):
         depths = [depth for depth, _ in made.constant(key)]
-        if not all(depth.isdecimal() for depth in depths) or depths[:1] != ["1"] or depths != sorted(depths, key=int):
+        if (
+            not all(depth.isdecimal() and len(depth) < 9 for depth in depths)
+            or depths[:1] != ["1"]
+            or depths != sorted(depths, key=int)
+        ):
             fix = "{ 1 = 100, 2 = 5, 4 = 50, 8 = 75 }"
             raise BadInput(f"{depths} are not pipeline ranks from 1 up", where=f"{where}, {key}", fix=fix)
     words: tuple[tuple[str, Iterable[str], Iterable[str]], ...] = (
