@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import math
 import signal
-import sys
 import time
 from collections import OrderedDict
 from collections.abc import Callable
@@ -15,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from foretell.processes import environment
+from foretell.processes import environment, python
 from foretell.serve import uploads
 from foretell.serve.problem import Problem
 from foretell.serve.worker import WARM, Reply, WorkerTask, framed
@@ -63,10 +62,7 @@ class WorkerProcess:
         empty = folder / "empty"
         empty.mkdir(exist_ok=True)
         process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "foretell.serve.worker",
-            *words,
+            *python("-m", "foretell.serve.worker", *words),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             cwd=empty,

@@ -11,6 +11,7 @@ from typing import Any, Final, cast
 import msgspec
 
 from foretell.errors import ForetellError
+from foretell.secrets import hidden_in
 from foretell.serve import uploads
 from foretell.serve.words import spoken_all
 
@@ -41,7 +42,8 @@ PATH: Final = re.compile(r"(?<![\w./:~@-])(?:/(?!api/)|[A-Za-z]:\\)[^\s'\"`,;()]
 
 def problem_of(found: ForetellError) -> Problem:
     """An error as `--json` tells it, without options of the command line and without any path of this machine."""
-    return msgspec.convert(spoken_all(_without_paths(msgspec.to_builtins(found.told()))), Problem)
+    plain = msgspec.to_builtins(hidden_in(found.told()))
+    return msgspec.convert(spoken_all(_without_paths(plain)), Problem)
 
 
 def _without_paths(value: Any) -> Any:

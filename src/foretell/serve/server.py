@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import errno
 import socket
-import tempfile
+import warnings
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final, NamedTuple
 
 import uvicorn
 
 from foretell.errors import BadInput
+from foretell.scratch import scratch
 from foretell.serve.app import FILES, ServerLimits, application
 from foretell.serve.connections import SILENT_SECONDS, protocol
 from foretell.serve.guards import LOCAL, Guarded
@@ -34,11 +34,11 @@ class ServerPlace(NamedTuple):
 def serve(place: ServerPlace, limits: ServerLimits, ready: Callable[[str], None]) -> None:
     """Listen until somebody interrupts. `ready` is told the address once there is one."""
     host, port, names, token = place
-    with _listening(host, port) as listening, tempfile.TemporaryDirectory(prefix="foretell-serve-") as folder:
+    with _listening(host, port) as listening, scratch("serve") as folder:
         own = listening.getsockname()[1]
         name = "localhost" if host in ("127.0.0.1", *EVERYBODY) else f"[{host}]" if ":" in host else host
         known = (*LOCAL, *names, name)
-        app = Guarded(application(Path(folder), limits), known, own, token, ("/", *FILES))
+        app = Guarded(application(folder, limits), known, own, token, ("/", *FILES))
         config = uvicorn.Config(
             app,
             log_level="warning",
@@ -50,6 +50,8 @@ def serve(place: ServerPlace, limits: ServerLimits, ready: Callable[[str], None]
             timeout_graceful_shutdown=2,
             lifespan="on",
         )
+        # a signal may come before uvicorn hears any
+        warnings.filterwarnings("ignore", "coroutine 'Server.serve' was never awaited")
         ready(f"http://{name}:{own}/")
         uvicorn.Server(config).run(sockets=[listening])
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from foretell.cli.stopping import telling
 from foretell.errors import BadInput, MissingExtra
 
 if TYPE_CHECKING:
@@ -62,7 +63,8 @@ def command(open_page: bool, as_json: bool, **options: Any) -> None:
 
             webbrowser.open(page)
 
-    serve(place, limits, ready)
+    with telling(lambda: ("the page is closed, and kept nothing", "")):
+        serve(place, limits, ready)
 
 
 def _place(host: str, port: int, names: tuple[str, ...], token: str, no_token: bool) -> ServerPlace:
