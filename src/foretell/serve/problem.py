@@ -42,7 +42,7 @@ PATH: Final = re.compile(r"(?<![\w./:~@-])(?:/(?!api/)|[A-Za-z]:\\)[^\s'\"`,;()]
 
 def problem_of(found: ForetellError) -> Problem:
     """An error as `--json` tells it, without options of the command line and without any path of this machine."""
-    plain = msgspec.to_builtins(hidden_in(found.told()))
+    plain = hidden_in(msgspec.to_builtins(found.told()))
     return msgspec.convert(spoken_all(_without_paths(plain)), Problem)
 
 
