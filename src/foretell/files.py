@@ -6,6 +6,7 @@ reader or writer of foretell has to think of these again.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import tempfile
@@ -58,7 +59,10 @@ def read_text(path: Path, kind: str, most: int = LARGEST, fix: str = "") -> str:
 
 
 def write_whole(
-    path: Path, content: bytes, mode: int | None = None, publish: Callable[[Path, Path], object] | None = None
+    path: Path,
+    content: bytes | memoryview,
+    mode: int | None = None,
+    publish: Callable[[Path, Path], object] | None = None,
 ) -> None:
     """Write a file beside its place and give it its name when it is finished and on the disk.
 
@@ -88,9 +92,26 @@ def write_whole(
             Path(temporary).unlink(missing_ok=True)
 
 
-def save(path: Path, content: bytes, kind: str, fix: str = "another place for it") -> None:
-    """Write a file that a person named: whole, or a message."""
+def append_lines(path: Path, *lines: bytes) -> None:
+    """Add lines to a file, on the disk: one write, so that those of several processes do not mix. What a crash cut off
+    stays a line of its own, which readers pass over. Raises OSError."""
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0), 0o666)
     try:
+        size = os.fstat(handle).st_size
+        torn = size and os.pread(handle, 1, size - 1) != b"\n"
+        content = b"\n" * bool(torn) + b"".join(line + b"\n" for line in lines)
+        if os.write(handle, content) < len(content):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def save(path: Path, content: bytes, kind: str, fix: str = "another place for it") -> None:
+    """Write a file that a person named: whole, or a message. No folder is made for it: that is a slip of the pen."""
+    try:
+        if not path.parent.is_dir():
+            raise FileNotFoundError(errno.ENOENT, f"there is no folder {shown(path.parent)}")
         write_whole(path, content)
     except (OSError, ValueError) as problem:
         why = problem.strerror if isinstance(problem, OSError) else str(problem)
@@ -106,6 +127,15 @@ def only_ours(path: Path) -> bool:
         return False
     plain = stat.S_ISREG(about.st_mode) or stat.S_ISDIR(about.st_mode)
     return plain and about.st_uid == os.geteuid() and not about.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+
+
+def check_file(path: Path, option: str) -> None:
+    """Refuse a file that cannot be written, before what it would hold is made."""
+    why = "it is a folder" if path.is_dir() else "" if path.parent.is_dir() else f"there is no folder {path.parent}"
+    if not why and not os.access(path if path.exists() else path.parent, os.W_OK):
+        why = "permission denied"
+    if why:
+        raise BadInput(f"{path} cannot be written: {why}", where=option, fix="another file")
 
 
 def shown(path: Path | str) -> str:

@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 
 from foretell.bench.engine import Engine
 from foretell.errors import BadInput
+from foretell.processes import python
 from foretell.records.home import home
 
 VARIABLE: Final = "FORETELL_ENVIRONMENTS"
@@ -85,7 +86,7 @@ def install(engine: Engine) -> Home:
     (place / SHARED).write_text(f"{sysconfig.get_path('purelib')}\n{sysconfig.get_path('platlib')}\n")
     limits = own / "constraints.txt"
     limits.write_text("".join(f"{name}=={metadata.version(name)}\n" for name in KEPT))
-    command = [str(own / "bin" / "python"), "-m", "pip", "install", "--quiet", "--constraint", str(limits)]
+    command = python("-m", "pip", "install", "--quiet", "--constraint", str(limits), by=str(own / "bin" / "python"))
     ran = subprocess.run([*command, engine.package, *engine.extras], capture_output=True, text=True)
     home = found(engine)
     if ran.returncode or home is None:

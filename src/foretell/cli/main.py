@@ -11,15 +11,17 @@ from typing import Any
 
 NOTHING_FITS = 1
 BAD_INPUT = 2
-INTERRUPTED = 130
 
 
 def main() -> None:
     """Run the command line; whatever a person did wrong becomes a message and exit code 2."""
     try:
-        code = _run()
+        from foretell.cli.stopping import exit_code, stop_signals
+
+        with stop_signals():
+            code = exit_code(_run())
     except KeyboardInterrupt:
-        code = _failed({"what": "interrupted"}, INTERRUPTED)
+        code = _interrupted(None)
     if code:
         sys.exit(code)
 
@@ -43,8 +45,8 @@ def _run() -> int:
         context = problem.ctx if isinstance(problem, click.UsageError) else None
         help_page = f"{context.command_path} --help" if context else ""
         return _failed({"what": problem.format_message(), "fix": help_page}, BAD_INPUT)
-    except click.Abort:
-        return _failed({"what": "interrupted"}, INTERRUPTED)
+    except click.Abort as stop:
+        return _interrupted(stop.__cause__)
     except BrokenPipeError:
         _give_up_output()  # the reader of a pipe went away: nothing to report
     except OSError as problem:
@@ -57,13 +59,20 @@ def _run() -> int:
     return 0
 
 
+def _interrupted(stop: BaseException | None) -> int:
+    from foretell.cli.stopping import INTERRUPTED, exit_code, told
+
+    return _failed(told(stop), exit_code(INTERRUPTED))
+
+
 def _failed(problem: dict[str, Any], code: int, message: str = "") -> int:
     """Say what is wrong to the person on standard error, and on standard output to a program that asked for JSON."""
     from foretell.cli.table import folded_lines
     from foretell.errors import ForetellError
+    from foretell.secrets import hidden, hidden_in
 
-    told = ForetellError("").told() | problem
-    text = message or str(ForetellError(told["what"], where=told["where"], fix=told["fix"]))
+    told = hidden_in(ForetellError("").told() | problem)
+    text = hidden(message) or str(ForetellError(told["what"], where=told["where"], fix=told["fix"]))
     print(folded_lines(f"foretell: {text}"), file=sys.stderr)
     if "--json" in sys.argv[1:]:
         import msgspec

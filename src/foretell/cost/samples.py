@@ -193,6 +193,7 @@ class MeasuredMachine(msgspec.Struct, frozen=True, kw_only=True):
     memory_bytes: int
     clocks: dict[str, float] = {}  # Hz, as reported before and after
     versions: dict[str, str] = {}
+    host: str = ""  # what it calls itself; records of before do not say
 
 
 class SampleFit(msgspec.Struct, frozen=True, kw_only=True):
@@ -209,7 +210,7 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
 
     machine: MeasuredMachine
     samples: tuple[Sample, ...]
-    complete: bool  # whether every case was timed
+    complete: bool  # whether every case of every probe was timed, and not in a hurry
     quick: bool = False
     date: str = ""  # UTC, ISO 8601: when it was finished
     fits: dict[str, SampleFit] = {}

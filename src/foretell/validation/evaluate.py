@@ -161,10 +161,15 @@ def _samples(row: MeasuredRun) -> int:
     return max(1, row.job.batch // row.plan.microbatches)
 
 
+def question(row: MeasuredRun) -> tuple[Setting, Cluster]:
+    """What a run answers."""
+    setting = Setting(_graph(row.model, _samples(row)), row.job, row.plan, trainer(row.trainer))
+    return setting, catalog.cluster(row.cluster)
+
+
 def _one(row: MeasuredRun, predict: Predictor) -> ComparedRun:
     try:
-        setting = Setting(_graph(row.model, _samples(row)), row.job, row.plan, trainer(row.trainer))
-        cluster = catalog.cluster(row.cluster)
+        setting, cluster = question(row)
         refusal = next(refusals(setting, cluster), None)
         if refusal is not None:
             return ComparedRun(row, None, refusal.rule)

@@ -10,7 +10,7 @@ FAULT: Final = "cluster fault"
 """Runs that met a fault of their cluster teach nothing; they are counted apart."""
 
 TOGETHER: Final = {
-    **dict.fromkeys(("pdlf", "pdll", "pdlt"), "pdl"),
+    **dict.fromkeys(("pdlf", "pdll", "pdlt", "paradl"), "pdl"),
     **dict.fromkeys(("vtrain_single", "vtrain_multi"), "vtrain"),
     **dict.fromkeys(("measured", "second", "unseen", "compiled"), "h200_steps"),
 }

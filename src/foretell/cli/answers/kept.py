@@ -18,6 +18,7 @@ from foretell.validation.coverage import Coverage
 from foretell.validation.evaluate import Scores
 from foretell.validation.regret import Regrets
 from foretell.validation.side_by_side import SideBySide
+from foretell.validation.unseen import UnseenScores
 
 
 class Records(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,12 +28,14 @@ class Records(msgspec.Struct, frozen=True, kw_only=True):
     records: int
     rows: tuple[dict[str, Any], ...]  # by column
     unreadable: dict[str, str]  # files that are left out, and why
+    doubts: dict[str, str]  # records that were changed, or say what cannot be, by their name
 
 
 class Scoreboard(msgspec.Struct, frozen=True, kw_only=True):
     """Errors of predictions, by study."""
 
     studies: tuple[Scores, ...]
+    unseen: UnseenScores  # on sources that no constant was chosen on
 
 
 class FittedConstants(msgspec.Struct, frozen=True, kw_only=True):

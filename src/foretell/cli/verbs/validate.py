@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from foretell.validation.evaluate import ComparedRun, Scores, Subset
     from foretell.validation.score import Errors
     from foretell.validation.study import MeasuredRun, Study
+    from foretell.validation.unseen import UnseenScores
 
 REASONS_SHOWN = 8
 
@@ -33,6 +34,7 @@ REASONS_SHOWN = 8
 @click.option("--constants", "view", flag_value="constants", help="Every constant that measured runs were used for.")
 @click.option("--html", metavar="FILE", help="Write a report to look at: one file, with charts.")
 @click.option("--learn", type=click.Path(dir_okay=False, path_type=Path), hidden=True, help="Write learnt bands here.")
+@click.option("--choose", "view", flag_value="choose", hidden=True, help="Choose constants again without each source.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def command(
     files: tuple[Path, ...],
@@ -48,7 +50,8 @@ def command(
 
     FILE is a CSV with the columns of one of the studies that ship, or JSON lines
     of device steps; without FILE all studies that ship. Every run is scored,
-    refused by a rule, or not scored for a reason; all three are counted.
+    refused by a rule, or not scored for a reason; all three are counted. The
+    first table is the score: errors on sources that no constant was chosen on.
     """
     from foretell.errors import BadInput
     from foretell.oracle.predict import predict
@@ -81,11 +84,16 @@ def command(
 
         answer_coverage(done, learn, as_json)
         return
+    if view == "choose":
+        from foretell.cli.unseen_pages import choose_all
+
+        choose_all(done)
+        return
     click.echo(_answer(done, view, subsets, as_json))
 
 
 def _answer(done: list[tuple[Study, list[ComparedRun]]], view: str | None, subsets: bool, as_json: bool) -> str:
-    from foretell.cli import regret_pages, side_by_side_pages
+    from foretell.cli import regret_pages, side_by_side_pages, unseen_pages
     from foretell.validation.evaluate import scores
 
     if view == "rows":
@@ -96,9 +104,11 @@ def _answer(done: list[tuple[Study, list[ComparedRun]]], view: str | None, subse
         named = [(study.name, compared) for study, compared in done]
         return regret_pages.as_json(named).decode() if as_json else regret_pages.page(named)
     found = [scores(study, compared) for study, compared in done]
+    unseen = unseen_pages.score(done)
     if as_json:
-        return _json(found)
-    return "\n".join([*_page(found, subsets), *(line for _, compared in done for line in _accuracy(compared))])
+        return _json(found, unseen)
+    first = unseen_pages.unseen_lines(unseen, subsets)
+    return "\n".join([*first, *_page(found, subsets), *(line for _, compared in done for line in _accuracy(compared))])
 
 
 def evenly(rows: tuple[MeasuredRun, ...], limit: int | None) -> tuple[MeasuredRun, ...]:
@@ -250,5 +260,5 @@ def _row(study: str, one: ComparedRun) -> StudyRow:
     )
 
 
-def _json(found: list[Scores]) -> str:
-    return msgspec.json.encode({"studies": found}).decode()
+def _json(found: list[Scores], unseen: UnseenScores) -> str:
+    return msgspec.json.encode({"studies": found, "unseen": unseen}).decode()
