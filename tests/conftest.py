@@ -17,6 +17,7 @@ from law_examples import DEFAULT, REACHED
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_name, "1")  # workers share the cores: threads that spin for them take most of the time
 
+os.environ["FORETELL_TRACEBACK"] = "1"  # a crash in a test is a traceback, not a file in the temporary folder
 os.environ["FORETELL_SECONDS"] = "0"  # a slow machine answers later, not otherwise
 
 _HOME = tempfile.TemporaryDirectory(prefix="foretell-home-")  # goes with the process

@@ -12,7 +12,9 @@ import stat
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
+
+import msgspec
 
 from foretell.errors import BadInput
 
@@ -25,6 +27,8 @@ PRIVATE: Final = 0o600
 
 PRIVATE_FOLDER: Final = 0o700
 """The folders that it makes for them."""
+
+Content = TypeVar("Content")
 
 
 def read_bytes(path: Path, kind: str, most: int = LARGEST, fix: str = "") -> bytes:
@@ -56,6 +60,19 @@ def read_text(path: Path, kind: str, most: int = LARGEST, fix: str = "") -> str:
         line = content.count(b"\n", 0, problem.start) + 1
         what = f"cannot read the {kind}: byte {problem.start:,} (line {line:,}) is not UTF-8"
         raise BadInput(what, where=shown(path), fix=fix) from None
+
+
+def decode_json(text: bytes | str, form: type[Content], kind: str, where: Path | str, fix: str = "") -> Content:
+    """JSON as a type with its bounds; what is wrong is said with its place in the text: `$.samples[3].ranks`."""
+    try:
+        return msgspec.json.decode(text, type=form)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as problem:  # a ValidationError is a DecodeError
+        raise BadInput(f"not a {kind}: {problem}", where=shown(where), fix=fix) from None
+
+
+def read_json(path: Path, form: type[Content], kind: str, most: int = LARGEST, fix: str = "") -> Content:
+    """A file of JSON as a type with its bounds."""
+    return decode_json(read_bytes(path, kind, most, fix), form, kind, path, fix)
 
 
 def write_whole(

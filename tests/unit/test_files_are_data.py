@@ -17,7 +17,7 @@ import foretell as package
 from foretell import trust
 from foretell.bench.row import BenchRow
 from foretell.bench.study import About, begin, keep
-from foretell.cli.kept import _digest
+from foretell.cli.kept import digest
 from foretell.errors import BadInput
 from foretell.files import LARGEST
 from foretell.model import source
@@ -91,7 +91,7 @@ def a_kept_prediction(model: str, graph: str = "") -> str:
     question = {"model": model, "batch": 8, "plan": "dp2", "cluster": "2xh100", "measured": "none"}
     question |= {"graph": graph} if graph else {}
     answer = {"step_seconds": 0.1, "memory_bytes": 1e9, "fits": True}
-    content = {"question": question, "answer": answer, "hash": _digest(question, answer)}
+    content = {"question": question, "answer": answer, "hash": digest(question, answer)}
     store.save(Path("kept.json"), record("prediction", content, model=model, plan="dp2", cluster="2xh100"))
     return "kept.json"
 

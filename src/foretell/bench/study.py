@@ -13,7 +13,7 @@ import msgspec
 
 from foretell.bench.row import BenchRow
 from foretell.errors import BadInput
-from foretell.files import write_whole
+from foretell.files import read_json, write_whole
 
 SCHEMA = 1
 ABOUT = "study.json"
@@ -94,10 +94,7 @@ def order(row: BenchRow) -> tuple[str, str, int, int, str]:
 
 
 def _read(file: Path, kind: type[Kind]) -> Kind:
-    try:
-        return msgspec.json.decode(file.read_bytes(), type=kind)
-    except (OSError, msgspec.DecodeError) as problem:
-        raise BadInput(f"cannot be read: {problem}", where=str(file), fix="remove it: it is measured again") from None
+    return read_json(file, kind, "row of a study", fix="remove it: it is measured again")
 
 
 def _write(file: Path, content: Any) -> None:

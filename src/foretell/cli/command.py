@@ -60,4 +60,8 @@ class Verbs(click.Group):
 @click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80})
 @click.version_option(__version__, prog_name="foretell")
 def cli() -> None:
-    """Predicts how a training run will go before you rent the GPUs, and then proves it."""
+    """Predicts how a training run will go before you rent the GPUs, and then proves it.
+
+    Exit codes: 0 an answer, 1 an answer that says no, 2 bad input, 70 a crash
+    of foretell, 130 interrupted.
+    """

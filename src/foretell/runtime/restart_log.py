@@ -17,7 +17,7 @@ from statistics import fmean
 
 import msgspec
 
-from foretell.files import append_lines
+from foretell.files import append_lines, read_bytes
 
 FILE = "lives.jsonl"
 
@@ -59,10 +59,8 @@ def note(folder: Path, what: str, step: int, seconds: float = 0.0, rank: int = 0
 
 def events(folder: Path) -> list[RunEvent]:
     """All that happened so far; nothing where nobody wrote. A line that was cut is passed over."""
-    try:
-        lines = (folder / FILE).read_bytes().splitlines()
-    except FileNotFoundError:
-        return []
+    path = folder / FILE
+    lines = read_bytes(path, "log of restarts").splitlines() if path.exists() else []
     found: list[RunEvent] = []
     for line in lines:
         with contextlib.suppress(msgspec.DecodeError):

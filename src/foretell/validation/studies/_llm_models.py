@@ -90,7 +90,7 @@ def _experts(line: Line) -> str:
     routed: dict[str, object] = {"experts": whole(line, "n_experts"), "top_k": whole(line, "top_k")}
     if "deepseek-v3" in name or "deepseek-v2" in name:
         base = "deepseek-v3" if "deepseek-v3" in name else "deepseek-v2"
-        dense = re.search(r"(?:first )?(\d+) dense layer|first (\d+) layers dense", comment)
+        dense = re.search(r"(?:first )?\b(\d{1,9}) dense layer|first (\d{1,9}) layers dense", comment)
         first = int(dense[1] or dense[2]) if dense else None
         return spec(base, **_shape(line), expert_ffn=whole(line, "ffn_hidden"), **routed, first_dense=first)
     if not re.search(r"qwen3|mixtral|grok", name):

@@ -229,7 +229,7 @@ def _data(line: Line, layout: StudyLayout) -> str:
         stated(line, "zero_stage")
     zero = whole_or(line, "zero_stage", 0)
     options = [f"zero{zero}"] if zero > 0 and layout.dp * layout.ep > 1 else []
-    group = re.search(r"zero1=(\d+)", line.get("comment", ""))
+    group = re.search(r"zero1=([1-9][0-9]{0,8})\b", line.get("comment", ""))
     ranks = layout.dp
     if options and group and int(group[1]) < layout.dp:  # states in shares among some ranks only
         if layout.dp % int(group[1]):
