@@ -8,9 +8,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from email.message import Message
 from importlib import metadata
-from typing import Any, Final, cast
+from typing import Any, Final
 
 ROOT: Final = "foretell"
 
@@ -47,12 +46,12 @@ def _installed_needs(name: str) -> Iterator[str]:
 
 
 def _component(name: str, reference: str, kind: str) -> dict[str, Any]:
-    about = cast("Message", metadata.metadata(name))
+    about = metadata.metadata(name)
     told: dict[str, Any] = {"type": kind, "bom-ref": reference, "name": name, "version": about["Version"]}
     told["purl"] = reference
-    text = str(about.get("License-Expression") or about.get("License") or "")
-    if text:
-        told["licenses"] = [{"license": {"name": text.splitlines()[0]}}]
+    said = [value for key in ("License-Expression", "License") for value in about.get_all(key) or ()]
+    if said and said[0]:
+        told["licenses"] = [{"license": {"name": str(said[0]).splitlines()[0]}}]
     return told
 
 
