@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple, NoReturn
 
 from foretell.errors import BadInput
 from foretell.records.columns import COLUMNS, IDENTITY, Row, check_column, is_numeric
+from foretell.records.doubts import in_future
 
 TABLE: Final = "records"
 
@@ -59,8 +60,9 @@ def select(rows: Sequence[Row], condition: str) -> list[Row]:
     return sorted((dict(zip(columns, line, strict=True)) for line in lines), key=_moment)
 
 
-def _moment(row: Row) -> tuple[str, str]:
-    return str(row["created"]), str(row[IDENTITY])
+def _moment(row: Row) -> tuple[bool, str, str]:
+    """Oldest first. A record of a day that has not come is no newer than the others: it comes before them."""
+    return not in_future(str(row["created"])), str(row["created"]), str(row[IDENTITY])
 
 
 def query(rows: Sequence[Row], sql: str) -> QueryResult:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-import sys
 import time
 from collections import OrderedDict
 from collections.abc import Callable
@@ -14,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from foretell.processes import environment
+from foretell.processes import environment, python
 from foretell.serve import uploads
 from foretell.serve.problem import Problem
 from foretell.serve.worker import WARM, Reply, WorkerTask, framed
@@ -59,10 +58,7 @@ class WorkerProcess:
         empty = folder / "empty"
         empty.mkdir(exist_ok=True)
         process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "foretell.serve.worker",
-            *words,
+            *python("-m", "foretell.serve.worker", *words),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             cwd=empty,

@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 
 from foretell.errors import ForetellError
+from foretell.secrets import hidden_in
 from foretell.serve import uploads
 from foretell.serve.words import spoken_all
 
@@ -35,7 +36,8 @@ FILE: Final = "the file"
 
 def problem_of(found: ForetellError) -> Problem:
     """An error as `--json` tells it, without options of the command line and without any path of this machine."""
-    told = {name: _without_paths(value) if isinstance(value, str) else value for name, value in found.told().items()}
+    plain = hidden_in(found.told())
+    told = {name: _without_paths(value) if isinstance(value, str) else value for name, value in plain.items()}
     return msgspec.convert(spoken_all(msgspec.to_builtins(told)), Problem)
 
 

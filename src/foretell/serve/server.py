@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import errno
 import socket
-import tempfile
+import warnings
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final
 
 import uvicorn
 
 from foretell.errors import BadInput
+from foretell.scratch import scratch
 from foretell.serve.app import ServerLimits, application
 from foretell.serve.guards import LOCAL
 
@@ -27,11 +27,11 @@ EVERYBODY: Final = ("0.0.0.0", "::")
 
 def serve(host: str, port: int, names: tuple[str, ...], limits: ServerLimits, ready: Callable[[str], None]) -> None:
     """Listen until somebody interrupts. `ready` is told the address once there is one."""
-    with _listening(host, port) as listening, tempfile.TemporaryDirectory(prefix="foretell-serve-") as folder:
+    with _listening(host, port) as listening, scratch("serve") as folder:
         own = listening.getsockname()[1]
         name = "localhost" if host in ("127.0.0.1", *EVERYBODY) else f"[{host}]" if ":" in host else host
         known = (*LOCAL, *names, name)
-        app = application(Path(folder), known, own, limits)
+        app = application(folder, known, own, limits)
         config = uvicorn.Config(
             app,
             log_level="warning",
@@ -42,6 +42,8 @@ def serve(host: str, port: int, names: tuple[str, ...], limits: ServerLimits, re
             timeout_graceful_shutdown=2,
             lifespan="on",
         )
+        # a signal may come before uvicorn hears any
+        warnings.filterwarnings("ignore", "coroutine 'Server.serve' was never awaited")
         ready(f"http://{name}:{own}/")
         uvicorn.Server(config).run(sockets=[listening])
 

@@ -19,7 +19,7 @@ from typing import Any, Final, Literal, Protocol, TypeAlias, TypeVar, cast
 import msgspec
 
 from foretell.errors import BadInput, ForetellError, first_of
-from foretell.files import read_text
+from foretell.files import decode_json, read_text
 from foretell.model import zoo
 from foretell.plan.job import Job, make_job
 from foretell.plan.plan import Plan
@@ -28,6 +28,7 @@ from foretell.plan.text import parse
 from foretell.registry import OpenSet
 
 GIB: Final = 2**30
+T = TypeVar("T")
 
 Outcome: TypeAlias = Literal["ok", "oom", "failed"]
 """What became of the run: it finished, it ran out of memory, or it failed and nobody says why."""
@@ -38,8 +39,6 @@ Number: TypeAlias = Literal["allocated", "reserved", "device"]
 Rank: TypeAlias = Literal["worst", "first stage"]
 
 Line: TypeAlias = Mapping[str, str]
-
-Kept = TypeVar("Kept")
 
 
 class MeasuredPeak(msgspec.Struct, frozen=True):
@@ -139,10 +138,28 @@ def read(path: Path) -> Study:
     """The study that a file holds: CSV with the columns of a family, or JSON lines with its keys."""
     lines = _json_lines(path) if path.suffix in (".jsonl", ".json") else csv_lines(path)
     name, family = recognise(lines, path)
-    mapped = list(family.rows(lines))
+    mapped = list(family.rows(_whole_lines(lines, family.COLUMNS, path)))
     rows = tuple(item for item in mapped if isinstance(item, MeasuredRun))
     calls = tuple(item for item in mapped if isinstance(item, MeasuredCall))
     return Study(path.stem, name, rows, tuple(item for item in mapped if isinstance(item, NotScored)), calls)
+
+
+LONGEST_CELL: Final = 4000
+"""Letters of a cell: remarks are sentences."""
+
+LARGEST: Final = 1e18
+"""No number of something, and no measured number, is larger than this."""
+
+
+def _whole_lines(lines: list[Line], columns: Iterable[str], path: Path) -> list[Line]:
+    """Lines that have a cell, maybe a blank one, in each of these columns."""
+    for number, line in enumerate(lines, 1):
+        for column, cell in line.items():
+            if len(cell) > LONGEST_CELL:
+                what = f"{column[:80]} has {len(cell):,} letters, where at most {LONGEST_CELL:,} are read"
+                raise BadInput(what, where=f"{path}, run {number}")
+    blank = dict.fromkeys(columns, "")
+    return [blank | dict(line) for line in lines]
 
 
 def recognise(lines: list[Line], path: Path) -> tuple[str, StudyFamily]:
@@ -180,14 +197,10 @@ def _named(line: dict[str | Any, str | Any]) -> Iterator[tuple[str, str]]:
 def _json_lines(path: Path) -> list[Line]:
     found: list[Line] = []
     text = read_text(path, "study", fix="JSON lines in UTF-8")
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
             continue
-        try:
-            content = msgspec.json.decode(line, type=dict[str, Any])
-        except msgspec.MsgspecError as problem:
-            where = f"{path}, line {number}"
-            raise BadInput(f"not a JSON object: {problem}", where=where, fix="one object on each line") from None
+        content = decode_json(line, dict[str, Any], "JSON object", f"{path}, line {number}", "one object on each line")
         found.append({key: _cell(value) for key, value in content.items()})
     return found
 
@@ -202,7 +215,7 @@ def _cell(value: Any) -> str:
 # what families share
 
 
-def mapped(lines: Iterable[tuple[str, Line]], one: Callable[[str, Line], Kept]) -> Iterator[Kept | NotScored]:
+def mapped(lines: Iterable[tuple[str, Line]], one: Callable[[str, Line], T]) -> Iterator[T | NotScored]:
     """Map each line with `one(id, line)`; a reason or a setting that cannot be written is not scored."""
     for name, line in lines:
         try:
@@ -237,9 +250,17 @@ def real(line: Line, column: str) -> float:
         number = float(text.replace(",", ""))
     except ValueError:
         raise Unmapped(f"{column} is not a number") from None
-    if not 0 <= number < float("inf"):
+    if not 0 <= number <= LARGEST:
         raise Unmapped(f"{column} is {text}")
     return number
+
+
+def meaning(line: Line, column: str, known: Mapping[str, T]) -> T:
+    """What a word stands for that must be one of these."""
+    word = stated(line, column)
+    if word not in known:
+        raise Unmapped(f"{column} is {word}, none of {', '.join(known)}")
+    return known[word]
 
 
 def stated(line: Line, column: str) -> str:

@@ -8,6 +8,7 @@ import os
 import click
 import msgspec
 
+from foretell.cli.stopping import telling
 from foretell.errors import BadInput, MissingExtra
 
 NEEDED = ("starlette", "uvicorn")
@@ -64,4 +65,5 @@ def command(
 
             webbrowser.open(address)
 
-    serve(host, port, names, ServerLimits(workers, seconds, search_seconds=search_seconds), ready)
+    with telling(lambda: ("the page is closed, and kept nothing", "")):
+        serve(host, port, names, ServerLimits(workers, seconds, search_seconds=search_seconds), ready)

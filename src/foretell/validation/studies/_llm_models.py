@@ -143,7 +143,7 @@ def _latent(line: Line, name: str, routed: dict[str, object]) -> str:
     if "kimi" in name:
         single = {"first_dense": 1, "groups": 1, "top_groups": 1, "group_best": 1, "routing_scale": 2.827}
         return spec("deepseek-v3", **_shape(line), expert_ffn=width, **routed, **single)
-    dense = re.search(r"(?:first )?(\d+) dense layer|first (\d+) layers dense", line.get("comment", ""))
+    dense = re.search(r"(?:first )?\b(\d{1,9}) dense layer|first (\d{1,9}) layers dense", line.get("comment", ""))
     first = int(dense[1] or dense[2]) if dense else None
     base = "deepseek-v3" if "v3" in name else "deepseek-v2"
     return spec(base, **_shape(line), expert_ffn=width, **routed, first_dense=first)
