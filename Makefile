@@ -92,8 +92,11 @@ benchmark: .venv/dev
 	$(PIP) -e .
 	@touch $@
 
+# timm comes alone: it would bring torchvision, whose usual build does not load beside torch for CPUs and stops others
+# (transformers) from loading too; what timm needs besides is there.
 .venv/dev: .venv/core
 	$(PIP) -e '.[dev]'
+	$(PIP) --no-deps timm
 	@touch $@
 
 site: .venv/core

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 from hypothesis import given
@@ -20,6 +21,8 @@ from foretell.errors import BadInput
 from foretell.hardware import catalog
 from foretell.model.analysis import analyze
 from foretell.model.source import load
+from foretell.model.totals import totals
+from foretell.oracle.predict import Prediction, predict
 from foretell.plan.fitness import refusals
 from foretell.plan.setting import Setting
 from foretell.plan.trainer import trainer
@@ -58,7 +61,7 @@ def one_row(study: Study, name: str) -> MeasuredRun:
         ("ultrascale_h100", "ultrascale", 1078),
         ("llm_measured", "llm", 749),
         ("finetune_measured", "finetune", 97),
-        ("cnn_measured", "cnn", 827),
+        ("cnn_measured", "cnn", 3_820),
         ("paradl", "paradl", 106),
     ],
 )
@@ -226,10 +229,56 @@ def test_a_blank_without_a_default_is_a_reason(column: str) -> None:
     assert next(llm.rows([{**complete, column: ""}])) == NotScored(complete["id"], f"{column} is not stated")
 
 
-@pytest.mark.parametrize("column", ["act_ckpt", "precision", "optimizer", "global_batch"])
+@pytest.mark.parametrize("column", ["act_ckpt", "precision", "global_batch"])
 def test_a_blank_of_the_other_table(column: str) -> None:
     complete = next(line for line in table("cnn_measured") if line["id"] == "dle-002")
     assert next(cnn.rows([{**complete, column: ""}])) == NotScored("dle-002", f"{column} is not stated")
+
+
+def test_an_optimizer_that_is_not_stated_is_the_usual_one() -> None:
+    complete = next(line for line in table("cnn_measured") if line["id"] == "dle-002")
+    found = next(cnn.rows([{**complete, "optimizer": ""}]))
+    assert isinstance(found, MeasuredRun) and found.timed == "step"
+    assert (found.job.optimizer, found.assumed) == ("momentum", ("optimizer momentum",))
+
+
+def test_passes_without_the_optimizer(studies: dict[str, Study]) -> None:
+    """Rows that timed forward and backward alone are compared with just that."""
+    study = studies["cnn_measured"]
+    chosen = [row for row in study.rows if row.timed == "passes"]
+    assert {row.subsets[0] for row in chosen} == {"ryu", "pyc", "jcj", "cnb"}
+    row = next(row for row in chosen if row.model.startswith("resnet18"))
+    whole, passes = compare([msgspec.structs.replace(row, timed="step"), row], predict)
+    assert isinstance(whole.prediction, Prediction) and passes.prediction is not None
+    without = whole.prediction.step_seconds - whole.prediction.breakdown["optimizer"]
+    assert passes.prediction.step_seconds == pytest.approx(without)
+    low, high = passes.prediction.interval
+    assert low < without < high < whole.prediction.interval[1]
+
+
+def test_models_of_packages(studies: dict[str, Study]) -> None:
+    """By their names of then: what was renamed since is found, and before PyTorch 2 scores were written out."""
+    models = {row.id: row.model for row in studies["cnn_measured"].rows}
+    of = {line["model"]: models.get(line["id"]) for line in table("cnn_measured") if line["id"] in models}
+    assert of["regnety_032"] == "timm/regnety_032:image=224,attention=math,dtype=fp16"
+    assert of["swsl_resnet18"] == "resnet18:image=224,dtype=fp16"
+    assert of["RegNetX-400MF"] == "timm/regnetx_004:image=224,attention=math"
+    assert of["shufflenet_v2_x1_0"].startswith("torchvision/shufflenet_v2_x1_0:image=224")  # type: ignore[union-attr]
+    assert of["nnU-Net 3D"].startswith("nnunet-3d")  # type: ignore[union-attr]
+
+
+def test_parameters_of_packages_are_those_published(studies: dict[str, Study]) -> None:
+    """Of every traced model that a row gives the parameters of, in millions to two digits."""
+    said = {line["id"]: line["params_m"] for line in table("cnn_measured")}
+    wanted = {
+        row.model.partition(",dtype")[0]: said[row.id] for row in studies["cnn_measured"].rows if "/" in row.model
+    }
+    wrong = {
+        model: (totals(load(model)).parameters / 1e6, float(text))
+        for model, text in wanted.items()
+        if text and not abs(totals(load(model)).parameters / 1e6 - float(text)) <= 0.051 * max(1.0, float(text) / 10)
+    }
+    assert set(wrong) == set(), wrong
 
 
 def test_ranks_and_batches_must_multiply() -> None:

@@ -157,7 +157,7 @@ def test_a_model_of_the_zoo_needs_no_shape() -> None:
         ("NeMo 25.04/Megatron-Core", "2025", {}, "nemo"),
         ("Megatron-Bridge", "2026", {"zero_stage": "3"}, "megatron-core"),
         ("MaxText (JAX/XLA)", "2024", {"zero_stage": "3"}, "maxtext"),
-        ("PaddlePaddle (PaddleNLP)", "2024", {}, "paddlepaddle"),
+        ("PaddlePaddle (PaddleNLP)", "2024", {}, "paddlenlp"),
         ("Megatron-LM", "", {}, "megatron-core"),
     ],
 )

@@ -20,6 +20,7 @@ from foretell.plan.fitness import refusals
 from foretell.plan.plan import Plan
 from foretell.plan.setting import Setting
 from foretell.plan.trainer import trainer
+from foretell.timeline.observation import Observation
 from foretell.validation import score
 from foretell.validation.score import Errors, FitVerdicts, Regret, ScoredPair
 from foretell.validation.study import MeasuredCall, MeasuredPeak, MeasuredRun, Study
@@ -225,9 +226,18 @@ def _predicted(row: MeasuredRun, plan: Plan, predict: Predictor) -> ComparedPred
     try:
         setting, cluster = question(row, plan)
         refusal = next(refusals(setting, cluster), None)
-        return predict(setting, cluster) if refusal is None else refusal.rule
+        return _as_timed(predict(setting, cluster), row) if refusal is None else refusal.rule
     except ForetellError as problem:  # no program or no price is written for it
         return f"not predicted: {problem.what.splitlines()[0]}"
+
+
+def _as_timed(found: ComparedPrediction, row: MeasuredRun) -> ComparedPrediction:
+    """The prediction of what was timed: where that is forward and backward passes, without the optimizer's step."""
+    if row.timed == "step" or not isinstance(found, Observation):
+        return found
+    left = found.step_seconds - found.breakdown.get("optimizer", 0.0)
+    low, high = (bound * left / found.step_seconds for bound in found.interval)
+    return msgspec.structs.replace(found, step_seconds=left, interval=(low, high))
 
 
 def scores(study: Study, compared: list[ComparedRun]) -> Scores:

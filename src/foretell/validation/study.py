@@ -21,6 +21,7 @@ import msgspec
 from foretell.errors import BadInput, ForetellError, first_of
 from foretell.files import decode_json, read_text
 from foretell.model import zoo
+from foretell.model.importers import packages
 from foretell.plan.job import Job, make_job
 from foretell.plan.plan import Plan
 from foretell.plan.policies.precision import Precision
@@ -37,6 +38,9 @@ Number: TypeAlias = Literal["allocated", "reserved", "device"]
 """Which memory: tensors; with the allocator's cache; with the context, as the device reports it."""
 
 Rank: TypeAlias = Literal["worst", "first stage"]
+
+Timed: TypeAlias = Literal["step", "passes"]
+"""What was timed: a whole step, or its forward and backward passes without the optimizer's step."""
 
 Line: TypeAlias = Mapping[str, str]
 
@@ -74,6 +78,8 @@ class MeasuredRun(msgspec.Struct, frozen=True, kw_only=True):
     memory: tuple[MeasuredPeak, ...] = ()
     outcome: Outcome = "ok"
     subsets: tuple[str, ...] = ()
+    assumed: tuple[str, ...] = ()  # what the source leaves unsaid, as it was taken
+    timed: Timed = "step"
     publication: Publication | None = None
     assumed: tuple[str, ...] = ()  # what the source does not say, in words
     others: tuple[Plan, ...] = ()  # further plans that the run may have been
@@ -321,15 +327,19 @@ _parsed = functools.cache(parse)
 
 @functools.cache
 def _known(model: str) -> None:
-    """A model that the zoo does not have, or a field that does not fit, is a reason now, not a surprise later."""
-    zoo.parse(model)
+    """A model that nobody has, or a field that does not fit, is a reason now, not a surprise later."""
+    if zoo.canonical(model).partition(":")[0] in zoo.names() or packages.parse(model) is None:
+        zoo.parse(model)
 
 
 def typed(model: str, plan: Plan) -> str:
-    """The model in the plan's type of activations, where the zoo builds it and no type is named."""
+    """The model in the plan's type of activations, where it can be built in any and none is named."""
     name, _, rest = model.partition(":")
     wanted = plan.policy(Precision).format.activation
-    if name not in zoo.names() or re.search(r"(^|,)dtype=", rest) or zoo.names()[name].dtype == wanted:
+    if name not in zoo.names() and packages.parse(model) is None:
+        return model
+    own = zoo.names()[name].dtype if name in zoo.names() else "fp32"
+    if re.search(r"(^|,)dtype=", rest) or own == wanted:
         return model
     return f"{model}{',' if rest else ':'}dtype={wanted}"
 

@@ -194,9 +194,8 @@ def _vocabulary(line: Line, runs: Trainer) -> Answer:
 
 def _tied(line: Line, runs: Trainer) -> Answer:
     tied = "1" if TIED.search(line.get("model", "").lower()) else "0"
-    return _of_source("tied_embeddings", line) or Answer(
-        "tied_embeddings", "", (tied,), f"as in {line.get('model', '') or 'its family'}"
-    )
+    said = f"as in {line.get('model', '') or 'its family'}"
+    return _of_source("tied_embeddings", line) or Answer("tied_embeddings", "", (tied,), said)
 
 
 def _recompute(line: Line, runs: Trainer) -> Answer:

@@ -18,7 +18,7 @@ NEWEST: Final = 9999
 FRAMEWORKS: Final[tuple[tuple[str, str], ...]] = (
     (r"automodel", "fsdp"),  # NeMo AutoModel runs models of Hugging Face under FSDP2, not under Megatron-Core
     (r"maxtext", "maxtext"),
-    (r"paddle", "paddlepaddle"),
+    (r"paddle", "paddlenlp"),
     (r"jax|xla|paxml|levanter", ""),
     (r"zero.?bubble|megatron-lm fork", "zero-bubble"),
     (r"metaseq|megascale|colossal", ""),
