@@ -76,7 +76,7 @@ def measure(
     machine = machine_of(scope)
     cases = list(_passes(scope, wanted))
     before = out or _earlier(machine)
-    journal = SampleJournal(out or _under_way(machine), machine, wanted.resume, before, wanted.quick)
+    journal = SampleJournal(out or under_way(wanted.device), machine, wanted.resume, before, wanted.quick)
     clock = DeviceClock(scope.device, QUICK if wanted.quick else THOROUGH / scope.passes, -(-FEWEST // scope.passes))
     end = time.monotonic() + 60 * wanted.minutes if wanted.minutes else float("inf")
     failed: dict[str, str] = {}
@@ -106,9 +106,10 @@ def measure(
     return CalibrationOutcome(out, found, failed)
 
 
-def _under_way(machine: MeasuredMachine) -> Path:
-    """Where samples of a calibration are that will be kept: a host's own, since hosts may share the folder."""
-    return home() / f"calibration-{machine.kind}-{machine.host}{store.SUFFIX}"
+def under_way(device: str) -> Path:
+    """The file beside which samples of a calibration are that will be kept: a host's own, since hosts may share the
+    folder."""
+    return home() / f"calibration-{device}-{platform.node()}{store.SUFFIX}"
 
 
 def _earlier(machine: MeasuredMachine) -> Path | None:
