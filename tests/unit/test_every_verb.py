@@ -65,6 +65,7 @@ ASKED: dict[str, list[tuple[str, ...]]] = {
     "results": [("--records", "{folder}/records")],
     "results show": [("{folder}/records/calibration-cpu.json",)],
     "validate": [("{folder}/runs.csv",)],
+    "validate --rows": [("{folder}/runs.csv",)],
     "validate --table": [("{folder}/runs.csv",)],
     "validate --constants": [()],
     "check": [("{folder}/kept.json",)],
@@ -80,7 +81,7 @@ ASKED: dict[str, list[tuple[str, ...]]] = {
 ELSEWHERE = {form.command for form in FORMS} - set(ASKED)
 """Those that measure something, or take long: they are held to their types where they are tested anyway."""
 
-WRITTEN = {"export", "completion", "schema"}
+WRITTEN = {"export", "completion", "schema", "validate --rows"}
 """What they print is a file of another program, as wide as that is."""
 
 CASES = [(form, at) for form, asked in ASKED.items() for at in range(len(asked))]

@@ -20,7 +20,7 @@ from foretell.calibration.probes import probes
 from foretell.cost.calibrated import fits
 from foretell.cost.samples import Calibration, MeasuredMachine, Sample, calibration, sample
 from foretell.errors import BadInput, ForetellError
-from foretell.files import PRIVATE, read_bytes, write_whole
+from foretell.files import PRIVATE, append_lines, read_bytes, write_whole
 from foretell.hardware import catalog, this_machine
 from foretell.hardware.cluster import Cluster
 from foretell.hardware.kept_memory import keep_memory
@@ -76,7 +76,7 @@ def measure(
     machine = machine_of(scope)
     cases = list(_passes(scope, wanted))
     before = out or _earlier(machine)
-    journal = SampleJournal(out or under_way(wanted.device), machine, wanted.resume, before, wanted.quick)
+    journal = SampleJournal(out or _under_way(wanted.device), machine, wanted.resume, before, wanted.quick)
     clock = DeviceClock(scope.device, QUICK if wanted.quick else THOROUGH / scope.passes, -(-FEWEST // scope.passes))
     end = time.monotonic() + 60 * wanted.minutes if wanted.minutes else float("inf")
     failed: dict[str, str] = {}
@@ -106,7 +106,13 @@ def measure(
     return CalibrationOutcome(out, found, failed)
 
 
-def under_way(device: str) -> Path:
+def journal_of(wanted: Wanted, out: Path | None) -> Path:
+    """Where the samples of a calibration that is under way are kept."""
+    target = out or _under_way(wanted.device)
+    return target.with_name(target.name + SUFFIX)
+
+
+def _under_way(device: str) -> Path:
     """The file beside which samples of a calibration are that will be kept: a host's own, since hosts may share the
     folder."""
     return home() / f"calibration-{device}-{platform.node()}{store.SUFFIX}"
@@ -245,7 +251,9 @@ class SampleJournal:
         for one in self._before(earlier, machine, quick) if resume else ():
             self._join(one)
         try:
-            write_whole(self.path, b"".join(_line(one) for one in (machine, *self.samples)), PRIVATE)
+            write_whole(
+                self.path, b"".join(msgspec.json.encode(one) + b"\n" for one in (machine, *self.samples)), PRIVATE
+            )
         except OSError as problem:
             raise BadInput(f"cannot be written: {problem.strerror}", where=str(self.path)) from None
 
@@ -280,16 +288,11 @@ class SampleJournal:
 
     def add(self, one: Sample) -> None:
         self._join(one)
-        with self.path.open("ab") as file:
-            file.write(_line(one))
+        append_lines(self.path, msgspec.json.encode(one))
 
     def close(self) -> None:
         """The record has it all."""
         self.path.unlink(missing_ok=True)
-
-
-def _line(one: MeasuredMachine | Sample) -> bytes:
-    return msgspec.json.encode(one) + b"\n"
 
 
 def _decoded(line: bytes, kind: type[T]) -> T | None:

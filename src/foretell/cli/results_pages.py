@@ -86,12 +86,14 @@ def _taxonomy(found: Record) -> str:
 
 def _content(path: Path, found: Record) -> str:
     if found.kind == "run" and "measurement" in found.content and not any(impossible(msgspec.to_builtins(found))):
-        from foretell.runtime.measure import Measurement
+        from foretell.runtime.measure import Measurement, check
 
         try:
-            return run_page(msgspec.convert({**found.content["measurement"], "record": str(path)}, Measurement))
-        except msgspec.ValidationError:
-            pass  # of an older version: it is shown as it is
+            measured = msgspec.convert(found.content["measurement"], Measurement)
+            check(measured)
+            return run_page(msgspec.structs.replace(measured, record=str(path)))
+        except ValueError:
+            pass  # of an older version, or spoiled: it is shown as it is
     parts = [[name, _size(value)] for name, value in found.content.items()]
     return table(["content", ""], parts) if parts else "no content"
 

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple, cast
 import msgspec
 
 from foretell.errors import BadInput
-from foretell.files import PRIVATE, read_bytes, shown, write_whole
+from foretell.files import PRIVATE, is_folder, read_bytes, shown, write_whole
 from foretell.records.doubts import doubts
 from foretell.records.record import Record
 from foretell.records.upgrade import upgrade
@@ -90,6 +90,6 @@ def records(folder: Path) -> Iterator[tuple[Path, ReadRecord | BadInput]]:
 
 def files(folder: Path) -> list[Path]:
     """What may be records: the files in a folder, by name. Files that are being written have another ending."""
-    if not folder.is_dir():
+    if not is_folder(folder):
         return []
     return sorted(path for path in folder.glob(f"*{SUFFIX}") if not path.name.startswith("."))

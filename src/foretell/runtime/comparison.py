@@ -15,6 +15,7 @@ from foretell.hardware import catalog
 from foretell.hardware.cluster import Cluster
 from foretell.hardware.disturbance import CALM, Disturbance
 from foretell.learning.tempo import Tempo
+from foretell.model.source import kept
 from foretell.oracle.calibrations import with_calibration
 from foretell.oracle.disturbed import predict_disturbed, stage_of, with_wait
 from foretell.oracle.explain import Bottleneck
@@ -27,7 +28,7 @@ from foretell.records.record import Record
 from foretell.runtime.assignment import Assignment, Collective, Report
 from foretell.runtime.expected import expected, whenever
 from foretell.runtime.limits import limits
-from foretell.runtime.measure import Measurement
+from foretell.runtime.measure import Measurement, check
 from foretell.runtime.outside import Outside, outside
 from foretell.runtime.recording import HERE, cluster_of
 from foretell.timeline.simulate import Simulated, simulate
@@ -177,21 +178,28 @@ def ran(found: Record, where: str, cluster: str = "") -> RunRecord:
     content: dict[str, Any] = found.content
     try:
         measured = msgspec.convert(content["measurement"], Measurement)
+        check(measured)
+        assignment = msgspec.convert(content["assignment"], Assignment)
+        if assignment.graph:
+            kept(assignment.model, assignment.graph, where, found.fingerprint)
         return RunRecord(
-            assignment=msgspec.convert(content["assignment"], Assignment),
+            assignment=assignment,
             measured=measured,
             place=int(content["place"]),
             places=tuple(int(one["place"].get("pp", 0)) for one in content.get("reports", ())) or (0,) * measured.ranks,
             cluster=_cluster(found, cluster),
         )
-    except (KeyError, TypeError, AttributeError, msgspec.ValidationError) as problem:
+    except (KeyError, TypeError, AttributeError, OverflowError, ValueError) as problem:
         raise BadInput(f"not a whole record of a run: {problem}", where=where) from None
 
 
 def reports_of(found: Record, where: str) -> tuple[Assignment, tuple[Report, ...], dict[str, float]]:
     """What was asked of the ranks of a run, what each of them saw, and how stale gradients were."""
     one = ran(found, where)
-    reports = msgspec.convert(found.content.get("reports", ()), tuple[Report, ...])
+    try:
+        reports = msgspec.convert(found.content.get("reports", ()), tuple[Report, ...])
+    except msgspec.ValidationError as problem:
+        raise BadInput(f"not a whole record of a run: reports: {problem}", where=where) from None
     return one.assignment, reports, one.measured.staleness
 
 

@@ -176,6 +176,13 @@ class KeptAnswers(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
+class _KeptRow(msgspec.Struct, frozen=True):
+    """What is read of a record."""
+
+    fingerprint: str
+    row: SweepRow
+
+
 def kept(folder: Path) -> KeptAnswers:
     """The answers in a folder. Other records are left alone, and those of another version, which are not ours."""
     answers: dict[str, SweepRow] = {}
@@ -184,9 +191,9 @@ def kept(folder: Path) -> KeptAnswers:
         if isinstance(one, BadInput):
             notes.append(f"left out, {one.what} ({shown(path)})")
         elif one.record.kind == KIND:
-            content = one.record.content
-            with contextlib.suppress(KeyError, TypeError, msgspec.ValidationError):
-                answers[content["fingerprint"]] = msgspec.convert(content["row"], SweepRow)
+            with contextlib.suppress(msgspec.ValidationError):
+                found = msgspec.convert(one.record.content, _KeptRow)
+                answers[found.fingerprint] = found.row
                 notes += [f"{shown(path)}: {doubt}" for doubt in one.doubts]
     return KeptAnswers(answers, tuple(notes))
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from foretell.cli.measuring import StatusLine, needs_torch
+from foretell.cli.stopping import telling
 from foretell.cli.table import fit, table
 
 if TYPE_CHECKING:
@@ -51,18 +52,19 @@ def command(
     is kept, and found automatically.
     """
     if out is not None:
-        from foretell.report.files import check_file
+        from foretell.files import check_file
 
         check_file(out, "--out")
     needs_torch("measuring this machine")
-    from foretell.calibration.measure import Wanted, chosen, measure
+    from foretell.calibration.measure import Wanted, chosen, journal_of, measure
 
     kind = device or chosen()
     words = tuple(word for text in only for word in text.replace(",", " ").split())
     wanted = Wanted(kind, quick, words, minutes, resume)
     line = StatusLine()
     try:
-        done = measure(wanted, out, line.watch)
+        with telling(lambda: _until_then(journal_of(wanted, out))):
+            done = measure(wanted, out, line.watch)
     finally:
         line.end()
     if as_json:
@@ -71,6 +73,14 @@ def command(
     click.echo(_page(done.found, done.path))
     for case, problem in done.failed.items():
         print(f"note: not measured: {fit(f'{case}: {problem}', 200)}", file=sys.stderr)
+
+
+def _until_then(journal: Path) -> tuple[str, str]:
+    """What was saved of a calibration that is interrupted, and how to go on."""
+    samples = journal.read_bytes().count(b"\n") - 1 if journal.is_file() else 0
+    if samples < 1:
+        return "nothing was measured yet", ""
+    return f"{samples:,} samples are kept in {journal}", "the same command with --resume"
 
 
 def _page(found: Calibration, out: Path) -> str:

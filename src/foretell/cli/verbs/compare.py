@@ -9,6 +9,7 @@ import msgspec
 
 from foretell.cli.named_record import read_named
 from foretell.cli.notes import tell_notes
+from foretell.cli.request_options import TRUST
 from foretell.cli.run_pages import comparison_page
 
 
@@ -18,6 +19,7 @@ from foretell.cli.run_pages import comparison_page
 @click.option("--calibration", metavar="FILE", default="", help="From `foretell calibrate`; or none.")
 @click.option("--disturbed", is_flag=True, help="Include the faults that were injected into the run.")
 @click.option("--html", metavar="FILE", help="Write a report to look at: one file, with charts.")
+@TRUST
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def command(
     record: str, cluster: str | None, calibration: str, disturbed: bool, html: str | None, as_json: bool

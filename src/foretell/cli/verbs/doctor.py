@@ -118,10 +118,11 @@ def _devices() -> list[DoctorFinding]:
 
 def _calibrations() -> list[DoctorFinding]:
     """Records of this machine that predictions pick up."""
+    from foretell.files import is_folder
     from foretell.records.home import VARIABLE, home
 
     folder = home()
-    files = sorted(folder.glob("calibration-*.json")) if folder.is_dir() else []
+    files = sorted(folder.glob("calibration-*.json")) if is_folder(folder) else []
     use = "predictions that rest on this machine"
     told = f"{len(files)} in {folder}" if files else ""
     where = f"${VARIABLE}" if os.environ.get(VARIABLE) else str(folder)

@@ -11,13 +11,15 @@ import click
 import msgspec
 
 from foretell.cli import several
-from foretell.cli.main import INTERRUPTED, NOTHING_FITS
+from foretell.cli.main import NOTHING_FITS
 from foretell.cli.notes import tell_notes
 from foretell.cli.request_options import CALIBRATION, SEARCH, with_options
+from foretell.cli.stopping import INTERRUPTED
 from foretell.errors import BadInput, ForetellError
 
 if TYPE_CHECKING:
     from foretell.sweeping.cell import SweepCell
+    from foretell.sweeping.sweep import Sweep
 
 EXAMPLE = "foretell sweep --model llama3-8b,llama3-70b --on 8xh100,64xh100 --batch 64,256 --out my-sweep"
 
@@ -70,9 +72,16 @@ def command(as_json: bool, out: str | None, table: str | None, jobs: int, engine
         click.echo(page(found))
         tell_notes(found.notes)
     if not found.complete:
+        tell_notes([_until_then(found, out)])
         raise click.exceptions.Exit(INTERRUPTED)
     if not any(one.status == OK for one in found.rows):
         raise click.exceptions.Exit(NOTHING_FITS)
+
+
+def _until_then(found: Sweep, out: str | None) -> str:
+    """What was saved of a sweep that was interrupted."""
+    done = f"{found.kept + found.answered:,} of {len(found.rows):,} cells are answered"
+    return f"{done} and kept in {out}: the same command goes on" if out else f"{done}; --out FOLDER would keep them"
 
 
 def _places(out: str | None, table: str | None) -> tuple[Path | None, str | None]:

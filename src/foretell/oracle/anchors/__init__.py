@@ -19,6 +19,11 @@ COMPUTE, EXPOSED, IDLE = "compute", "exposed", "idle"
 """Groups of a breakdown's parts, for measurements that see no finer: kernels, messages not hidden, neither."""
 
 
+WHOLE: Final = r"[0-9]{1,15}(?![0-9])"
+DECIMAL: Final = r"[0-9]{1,15}(?:\.[0-9]{0,15})?(?![0-9.])"
+"""Numbers in a text, as patterns: what has more digits is a slip or an attack, and no number."""
+
+
 class Swept(msgspec.Struct, frozen=True):
     """A collective that was timed over some ranks of some nodes."""
 
@@ -31,7 +36,7 @@ class Anchor(msgspec.Struct, frozen=True, kw_only=True):
     """What a measurement says."""
 
     form: str
-    asked: dict[str, str | int] = {}  # what was run, where it says: model plan cluster batch seq trainer optimizer
+    asked: dict[str, str | int] = {}  # what was run, where it says: a member of `measurement.ASKED` each
     step_seconds: float = 0.0  # 0: no step was timed
     parts: dict[str, float] = {}  # seconds by part of a breakdown, or by group of parts
     memory_bytes: float = 0.0  # 0: not measured
@@ -51,7 +56,7 @@ class AnchorFile(Protocol):
 
 def read(path: Path) -> Anchor:
     """The measurement in a file, whatever its form."""
-    text = read_bytes(path, "measurement", fix="--anchor FILE").decode("utf-8", "replace")  # a log has what it has
+    text = read_bytes(path, "measurement", fix="--anchor FILE").decode("utf-8", "replace")  # logs hold anything
     for name in FORMS:
         found = cast("AnchorFile", FORMS[name]).read(text, path)
         if found is not None:

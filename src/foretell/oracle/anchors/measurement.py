@@ -16,7 +16,7 @@ from foretell.timeline.observation import PHASES
 SUMMARY = 'JSON such as {"model": "gpt2", "plan": "dp8", "cluster": "8xh100", "batch": 64, "step_seconds": 0.31}'
 
 NUMBERS: Final = ("batch", "seq")
-ASKED: Final = ("model", "plan", "cluster", "batch", "seq", "trainer", "optimizer")
+ASKED: Final = ("model", "graph", "fingerprint", "plan", "cluster", "batch", "seq", "trainer", "optimizer")
 
 
 def read(text: str, path: Path) -> Anchor | None:
@@ -72,7 +72,7 @@ def _flat(content: dict[str, Any]) -> dict[str, Any]:
     inner = content.get("content")
     if "kind" not in content or not isinstance(inner, dict):
         return content
-    about = {key: content[key] for key in ("model", "plan", "cluster") if content.get(key)}
+    about = {key: content[key] for key in ("model", "fingerprint", "plan", "cluster") if content.get(key)}
     return {**about, **_of_run(cast("dict[str, Any]", inner))}
 
 
@@ -83,6 +83,6 @@ def _of_run(content: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(asked, dict) or not isinstance(found, dict):
         return content
     given = cast("dict[str, Any]", asked)
-    about = {key: given.get(key) for key in ("seq", "trainer", "optimizer") if given.get(key)}
+    about = {key: given.get(key) for key in ("graph", "seq", "trainer", "optimizer") if given.get(key)}
     measured = cast("dict[str, Any]", found)
     return {**about, **{key: measured.get(key) for key in ("batch", "step_seconds", "breakdown")}}
