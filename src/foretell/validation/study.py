@@ -78,7 +78,6 @@ class MeasuredRun(msgspec.Struct, frozen=True, kw_only=True):
     memory: tuple[MeasuredPeak, ...] = ()
     outcome: Outcome = "ok"
     subsets: tuple[str, ...] = ()
-    assumed: tuple[str, ...] = ()  # what the source leaves unsaid, as it was taken
     timed: Timed = "step"
     publication: Publication | None = None
     assumed: tuple[str, ...] = ()  # what the source does not say, in words
