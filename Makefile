@@ -10,7 +10,7 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 # Tests start hundreds of Python processes: what is compiled is kept, whatever this shell says of it.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test fast nightly fuzz check format replay replay-quick replay-accept browser benchmark site scoreboard bands clean
+.PHONY: demo test fast nightly fuzz lowest newest lock sbom check format replay replay-quick replay-accept browser benchmark site scoreboard bands clean
 
 demo: .venv/core
 	$(BIN)/foretell predict llama3-8b --on 64xh100 --plan "dp8:zero1 tp8:sp +m8 +bf16" --batch 64 --trainer megatron-core
@@ -33,6 +33,20 @@ fuzz: .venv/dev
 
 fast: .venv/dev
 	$(BIN)/pytest -n 2 -q -m "not slow"
+
+# The tests of the core, without torch, in environments of their own: with the lowest versions that pyproject.toml
+# declares, and with the newest there are. `make lowest PYTHON=python3.13` for another Python, after `make clean`.
+lowest newest: .venv/core
+	$(BIN)/python tests/machines/distribution.py $@
+
+# What pip checks with --require-hashes: the core, and what the checks use. torch is left out: its builds differ by device.
+lock: .venv/dev
+	$(BIN)/python tests/machines/locked.py
+
+# What an installed foretell consists of, as CycloneDX.
+sbom: .venv/core
+	@mkdir -p build
+	$(BIN)/python -m foretell.sbom > build/sbom.json
 
 check: .venv/dev
 	$(BIN)/ruff check .
@@ -78,8 +92,11 @@ benchmark: .venv/dev
 	$(PIP) -e .
 	@touch $@
 
+# timm comes alone: it would bring torchvision, whose usual build does not load beside torch for CPUs and stops others
+# (transformers) from loading too; what timm needs besides is there.
 .venv/dev: .venv/core
 	$(PIP) -e '.[dev]'
+	$(PIP) --no-deps timm
 	@touch $@
 
 site: .venv/core

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import click
 
+from foretell import trust
 from foretell.cli.verbs import LEARNING, VERBS
 from foretell.errors import ForetellError, near
 from foretell.version import __version__
+
+TYPED: Final = "foretell.typed"
+"""Where a context has all that was typed."""
 
 
 class Verbs(click.Group):
@@ -24,6 +28,15 @@ class Verbs(click.Group):
 
         command: click.Command = importlib.import_module(f"foretell.cli.verbs.{cmd_name}").command
         return command
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta[TYPED] = tuple(args)
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Code that the person names here may run, and no other; nothing is imported from the current folder."""
+        with trust.typed(ctx.meta[TYPED]), trust.importing_nothing_from_here():
+            return super().invoke(ctx)
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         if args and args[0] not in VERBS and not args[0].startswith("-"):

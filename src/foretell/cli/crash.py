@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from foretell.files import shown
+from foretell.secrets import hidden
 from foretell.version import __version__
 
 
@@ -32,7 +33,7 @@ def report(problem: BaseException, arguments: Sequence[str]) -> str:
         "folder": shown(_folder()),
     }
     head = "".join(f"{name:<10}{text}\n" for name, text in facts.items())
-    return f"{head}\n{''.join(traceback.format_exception(problem))}"
+    return hidden(f"{head}\n{''.join(traceback.format_exception(problem))}")
 
 
 def _folder() -> str:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import msgspec
 
 from foretell.errors import BadInput, ForetellError
+from foretell.files import read_bytes
+from foretell.model.source import kept, packed
 from foretell.oracle.calibrations import NONE, file_of
 from foretell.records import store
 from foretell.records.record import Record, record
@@ -16,7 +18,7 @@ from foretell.records.record import Record, record
 if TYPE_CHECKING:
     from foretell.hardware.cluster import Cluster
     from foretell.oracle.predict import Prediction
-    from foretell.oracle.request import Request
+    from foretell.oracle.resolve import Resolved
 
 
 WORDS = ("model", "batch", "batch_per_rank", "seq", "trainer", "optimizer")
@@ -77,20 +79,22 @@ class KeptCheck(msgspec.Struct, frozen=True, kw_only=True):
         return self.memory_bytes / self.kept_memory - 1 if self.kept_memory else 0.0
 
 
-def keep_answer(file: str, request: Request, cluster: Cluster, found: Prediction) -> None:
+def keep_answer(file: str, told: Resolved, found: Prediction) -> None:
     """Write what was asked and what the answer was. Files that were measured are named, not copied.
 
     A calibration may be used that nobody named, because it is kept on this machine: it is told by its hash.
     """
+    request, graph = told.request, told.setting.graph
     asked: dict[str, Any] = {name: getattr(request, name) for name in WORDS}
+    asked["graph"] = packed(request.model, graph)
     asked |= {"plan": str(request.plan), "cluster": request.place.text, **msgspec.to_builtins(request.measured)}
     question = {name: value for name, value in asked.items() if value}
-    question[MEASURED] = _calibration(cluster, request.measured.calibration)
+    question[MEASURED] = _calibration(told.place, request.measured.calibration)
     answer = {"step_seconds": found.step_seconds, "memory_bytes": found.memory_bytes, "fits": found.fits}
     content = {"question": question, "answer": answer, "hash": digest(question, answer)}
-    kept = record("prediction", content, model=found.model, plan=found.plan, cluster=found.cluster)
+    about = {"model": found.model, "fingerprint": graph.fingerprint, "plan": found.plan, "cluster": found.cluster}
     try:
-        store.save(Path(file), kept)
+        store.save(Path(file), record("prediction", content, **about))
     except OSError as problem:
         raise BadInput(f"{file} cannot be written: {problem.strerror}", where="--keep", fix="another file") from None
 
@@ -107,7 +111,8 @@ def checked(file: str, tolerance: float) -> KeptCheck:
     if question.get(MEASURED) == NONE:
         words["calibration"] = NONE  # what is kept here was not there
     try:
-        asked, found = predicted(read(**words))
+        graph = kept(str(question.get("model", "")), str(question.get("graph", "")), file)
+        asked, found = predicted(read(**words).changed(graph=graph))
         _same(question, _calibration(asked.place, asked.request.measured.calibration))
     except ForetellError as problem:
         return KeptCheck(file=file, hash=hashed, plan=plan, kept_seconds=seconds, step_seconds=0.0, kept_memory=memory,
@@ -133,7 +138,7 @@ def checked(file: str, tolerance: float) -> KeptCheck:
 def _calibration(cluster: Cluster, named: str) -> str:
     """The hash of the calibration that answers use, or that there is none."""
     path = file_of(cluster, named)
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:16] if path is not None else NONE
+    return hashlib.sha256(read_bytes(path, "calibration")).hexdigest()[:16] if path is not None else NONE
 
 
 def _same(question: dict[str, Any], now: str) -> None:

@@ -12,7 +12,6 @@ from typing import Any
 NOTHING_FITS = 1
 BAD_INPUT = 2
 CRASHED = 70  # EX_SOFTWARE of sysexits.h: our fault, and never a person's
-INTERRUPTED = 130
 
 TRACEBACK = "FORETELL_TRACEBACK"
 """Set to 1 by those who work on foretell: a crash is Python's own traceback."""
@@ -21,10 +20,13 @@ TRACEBACK = "FORETELL_TRACEBACK"
 def main() -> None:
     """Run the command line; what a person did wrong ends with 2, what foretell did wrong with 70."""
     try:
+        from foretell.cli.stopping import exit_code, stop_signals
+
         _prepare_streams()
-        code = answer()
+        with stop_signals():
+            code = exit_code(answer())
     except KeyboardInterrupt:
-        code = _failed({"what": "interrupted"}, INTERRUPTED)
+        code = _interrupted(None)
     except Exception as problem:
         if os.environ.get(TRACEBACK) == "1":
             raise
@@ -40,21 +42,22 @@ def answer() -> int:
     from foretell.cli.command import cli
     from foretell.errors import ForetellError
 
+    no_arguments: Any = getattr(click.exceptions, "NoArgsIsHelpError", ())  # before click 8.2 there is none
     try:
         _check_letters(sys.argv[1:])
         code = cli(standalone_mode=False, prog_name="foretell")  # what a verb exits with, if it says so
         sys.stdout.flush()
     except ForetellError as problem:
         return _failed(problem.told(), BAD_INPUT, str(problem))
-    except click.exceptions.NoArgsIsHelpError as problem:  # `foretell` alone: its help, and no complaint
+    except no_arguments as problem:  # `foretell` alone: its help, and no complaint
         print(problem.format_message(), file=sys.stderr)
         return BAD_INPUT
     except click.ClickException as problem:
         context = problem.ctx if isinstance(problem, click.UsageError) else None
         help_page = f"{context.command_path} --help" if context else ""
         return _failed({"what": problem.format_message(), "fix": help_page}, BAD_INPUT)
-    except click.Abort:
-        return _failed({"what": "interrupted"}, INTERRUPTED)
+    except click.Abort as stop:
+        return _interrupted(stop.__cause__)
     except BrokenPipeError:
         _give_up_output()  # the reader of a pipe went away: nothing to report
     except OSError as problem:
@@ -65,6 +68,12 @@ def answer() -> int:
     else:
         return code if isinstance(code, int) else 0
     return 0
+
+
+def _interrupted(stop: BaseException | None) -> int:
+    from foretell.cli.stopping import INTERRUPTED, exit_code, told
+
+    return _failed(told(stop), exit_code(INTERRUPTED))
 
 
 def _prepare_streams() -> None:
@@ -115,9 +124,10 @@ def _failed(problem: dict[str, Any], code: int, message: str = "") -> int:
     """Say what is wrong to the person on standard error, and on standard output to a program that asked for JSON."""
     from foretell.cli.table import folded_lines
     from foretell.errors import ForetellError
+    from foretell.secrets import hidden, hidden_in
 
-    told = ForetellError("").told() | problem
-    text = message or str(ForetellError(told["what"], where=told["where"], fix=told["fix"]))
+    told = hidden_in(ForetellError("").told() | problem)
+    text = hidden(message) or str(ForetellError(told["what"], where=told["where"], fix=told["fix"]))
     try:
         print(folded_lines(f"foretell: {text}"), file=sys.stderr, flush=True)
     except OSError:

@@ -27,6 +27,7 @@ def score(done: Sequence[tuple[Study, list[ComparedRun]]]) -> UnseenScores:
 
 def choose_all(done: Sequence[tuple[Study, list[ComparedRun]]]) -> None:
     """Choose constants again without each source, and keep them for the score."""
+    from foretell.files import save
     from foretell.validation import left_out
     from foretell.validation.in_view import in_view
     from foretell.validation.sources import healthy, source_of
@@ -42,7 +43,7 @@ def choose_all(done: Sequence[tuple[Study, list[ComparedRun]]]) -> None:
         chosen[source] = left_out.choose(source, runs)
         for slot, value in chosen[source].items():
             click.echo(f"{source}: {slot.owner} {slot.key} = {value}")
-    left_out.FILE.write_bytes(left_out.encoded(chosen))
+    save(left_out.FILE, left_out.encoded(chosen), "constants")
 
 
 def unseen_lines(scores: UnseenScores, more: bool) -> list[str]:

@@ -198,6 +198,7 @@ class MeasuredMachine(msgspec.Struct, frozen=True, kw_only=True):
     memory_bytes: Count
     clocks: dict[str, float] = {}  # Hz, as reported before and after
     versions: dict[str, str] = {}
+    host: str = ""  # what it calls itself; records of before do not say
 
 
 class SampleFit(msgspec.Struct, frozen=True, kw_only=True):
@@ -214,7 +215,7 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
 
     machine: MeasuredMachine
     samples: tuple[Sample, ...]
-    complete: bool  # whether every case was timed
+    complete: bool  # whether every case of every probe was timed, and not in a hurry
     quick: bool = False
     date: str = ""  # UTC, ISO 8601: when it was finished
     fits: dict[str, SampleFit] = {}

@@ -28,7 +28,7 @@ from foretell.model.source import load
 from foretell.oracle.planning import PlanningAnswer
 from foretell.oracle.training import HOUR
 from foretell.plan.facts import facts
-from foretell.records.store import read
+from foretell.records.store import examined
 from foretell.summary import Summarized
 from foretell.units import show_number, show_seconds
 
@@ -150,7 +150,7 @@ class _OfRun(msgspec.Struct, frozen=True):
 
 def _measured(file: Path, length: int) -> Tradeoff:
     """The noise scale of a run, in samples of so many tokens, and what it is of."""
-    found = read(file)
+    found, doubts = examined(file)
     try:
         noise = msgspec.convert(found.content, _OfRun).measurement.noise
     except msgspec.ValidationError as problem:
@@ -165,7 +165,7 @@ def _measured(file: Path, length: int) -> Tradeoff:
         what = f"the noise scale is of {found.model}, and one of the two models has no sequences"
         raise BadInput(what, where="--noise-scale", fix="a run of this model")
     in_tokens = noise.sequence / length if length else 1.0
-    source = f"measured on {found.model} up to {noise.looks[-1].samples:,} samples"
+    source = "; ".join([f"measured on {found.model} up to {noise.looks[-1].samples:,} samples", *doubts])
     return Tradeoff(noise.samples * in_tokens, source=source, model=found.model)
 
 

@@ -15,6 +15,7 @@ from foretell.hardware import catalog
 from foretell.hardware.cluster import Cluster
 from foretell.hardware.disturbance import CALM, Disturbance
 from foretell.learning.tempo import Tempo
+from foretell.model.source import kept
 from foretell.oracle.calibrations import with_calibration
 from foretell.oracle.disturbed import predict_disturbed, stage_of, with_wait
 from foretell.oracle.explain import Bottleneck
@@ -22,6 +23,7 @@ from foretell.oracle.predict import Prediction
 from foretell.program.expand import expand
 from foretell.program.expanded import ExpandedProgram
 from foretell.program.lower import lower
+from foretell.records.doubts import impossible
 from foretell.records.record import Record
 from foretell.runtime.assignment import Assignment, Collective, Report
 from foretell.runtime.expected import expected, whenever
@@ -91,7 +93,8 @@ def foreseen(
         what = f"ranks compute on {assignment.device}, and {where.text} has {where.device.name}"
         raise BadInput(what, where="--on", fix=f"--on {HERE}, which is the default")
     known = with_calibration(setting, where, calibration)
-    return _at_pace(predict_disturbed(known.setting, known.cluster, disturbance), assignment.tempo)
+    found = _at_pace(predict_disturbed(known.setting, known.cluster, disturbance), assignment.tempo)
+    return msgspec.structs.replace(found, notes=(*known.notes, *found.notes))
 
 
 GRADIENT = ("input", "forward", "backward", "recompute", "host")
@@ -170,12 +173,17 @@ def ran(found: Record, where: str, cluster: str = "") -> RunRecord:
     """A record as a run, on the cluster that it names or another one."""
     if found.kind != "run":
         raise BadInput(f"a record of a {found.kind}, not of a run", where=where, fix="a file that `foretell run` wrote")
+    for why in impossible(msgspec.to_builtins(found)):
+        raise BadInput(why, where=where, fix="another run: nothing is learnt from this one")
     content: dict[str, Any] = found.content
     try:
         measured = msgspec.convert(content["measurement"], Measurement)
         check(measured)
+        assignment = msgspec.convert(content["assignment"], Assignment)
+        if assignment.graph:
+            kept(assignment.model, assignment.graph, where, found.fingerprint)
         return RunRecord(
-            assignment=msgspec.convert(content["assignment"], Assignment),
+            assignment=assignment,
             measured=measured,
             place=int(content["place"]),
             places=tuple(int(one["place"].get("pp", 0)) for one in content.get("reports", ())) or (0,) * measured.ranks,

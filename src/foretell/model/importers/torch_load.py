@@ -10,16 +10,15 @@ import functools
 import importlib.util
 import re
 import signal
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 
-from foretell import errors
+from foretell import errors, trust
 from foretell.errors import BadInput, ForetellError, MissingExtra, TraceFailed
 from foretell.model.graph import Graph, check
-from foretell.processes import ChildProcess, ForkedProcess, ProcessEnded, RankFailed
+from foretell.processes import ChildProcess, ForkedProcess, ProcessEnded, RankFailed, python
 
 LONGEST_SECONDS = 900
 
@@ -50,15 +49,22 @@ def load(spec: str, batch: int | None = None, seq: int | None = None, *, seconds
     place, colon, name = spec.rpartition(":")
     if not colon or not place or not name:
         raise BadInput(f"{spec!r} does not name a factory", fix="path/to/file.py:factory or package.module:factory")
+    trust.check(spec)
     if place.endswith(".py") and not Path(place).is_file():
         raise BadInput(f"no such file: {place}", where=spec, fix="path/to/file.py:factory")
     if importlib.util.find_spec("torch") is None:
         raise MissingExtra("tracing a PyTorch module needs torch", where=spec, fix="pip install 'foretell[torch]'")
+    graph = traced(spec, batch, seq, seconds=seconds)
+    check(graph, spec)
+    return graph
+
+
+def traced(spec: str, batch: int | None = None, seq: int | None = None, *, seconds: float = LONGEST_SECONDS) -> Graph:
+    """The graph of what a text names, as the tracing process made it."""
     found = _asked(TraceRequest(spec, batch, seq), seconds)
     if found.graph is None:
         kind = getattr(errors, found.kind, TraceFailed)
         raise kind(found.what, where=found.where, fix=found.fix)
-    check(found.graph, spec)
     return found.graph
 
 
@@ -89,7 +95,7 @@ def _asked_fork(question: TraceRequest, seconds: float) -> TraceAnswer:
 
 
 def _asked_child(question: TraceRequest, seconds: float) -> TraceAnswer:
-    command = [sys.executable, "-X", "faulthandler", "-m", "foretell.model.importers.torch_child"]
+    command = python("-X", "faulthandler", "-m", "foretell.model.importers.torch_child")
     with ChildProcess(command, keep_errors=True) as child:
         try:
             return msgspec.json.decode(child.ask(msgspec.json.encode(question) + b"\n", seconds), type=TraceAnswer)
