@@ -239,22 +239,12 @@ class StudyRow(msgspec.Struct, frozen=True, kw_only=True):
     predicted: float | None  # seconds
     bytes: float | None
     predicted_bytes: float | None
-<<<<<<< HEAD
     assumed: str  # what its source does not say
 
 
 def _rows(done: list[tuple[Study, list[ComparedRun]]], as_json: bool) -> str:
     rows = [_row(study.name, one) for study, compared in done for one in compared]
     rows += [_call_row(study.name, call) for study, _ in done for call in study.calls]
-=======
-    assumed: str = ""  # what the source does not say
-
-
-def _rows(done: list[tuple[Study, list[ComparedRun]]], as_json: bool) -> str:
-    rows: list[StudyRow] = []
-    for study, compared in done:
-        rows += [*(_row(study.name, one) for one in compared), *(_call(study.name, one) for one in study.calls)]
->>>>>>> main
     if as_json:
         return msgspec.json.encode({"rows": rows}).decode()
     header = [name.replace("_", " ") for name in StudyRow.__struct_fields__]
@@ -282,13 +272,8 @@ def _row(study: str, one: ComparedRun) -> StudyRow:
     )
 
 
-<<<<<<< HEAD
 def _call_row(study: str, call: MeasuredCall) -> StudyRow:
     """A collective or a kernel: what it is in the model's place, its algorithm in the plan's."""
-=======
-def _call(study: str, call: MeasuredCall) -> StudyRow:
-    """A collective or a kernel that was timed by itself."""
->>>>>>> main
     return StudyRow(
         study=study,
         id=call.id,
@@ -296,11 +281,7 @@ def _call(study: str, call: MeasuredCall) -> StudyRow:
         plan=call.chosen,
         cluster="",
         trainer="",
-<<<<<<< HEAD
         batch=1,
-=======
-        batch=0,
->>>>>>> main
         outcome="ok",
         refused="",
         fits=None,
@@ -308,10 +289,7 @@ def _call(study: str, call: MeasuredCall) -> StudyRow:
         predicted=call.predicted,
         bytes=None,
         predicted_bytes=None,
-<<<<<<< HEAD
         assumed="",
-=======
->>>>>>> main
     )
 
 
