@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -9,6 +10,8 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import pytest
 
@@ -155,8 +158,10 @@ def test_a_simulation_says_that_nothing_was_saved_and_an_old_report_stays(tmp_pa
     assert (tmp_path / "report.html").read_text() == "old"
 
 
-def test_a_page_that_is_served_leaves_no_folder(tmp_path: Path) -> None:
-    """Signalled once its address is printed: whoever handles it then, it ends the same way."""
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("asked", [False, True])
+def test_a_page_that_is_served_leaves_no_folder(number: signal.Signals, asked: bool, tmp_path: Path) -> None:
+    """Signalled once its address is printed, or once it answers: whoever handles it then, it ends the same way."""
     (tmp_path / "tmp").mkdir()
     with subprocess.Popen(
         [sys.executable, "-m", "foretell", "serve", "--port", "0", "--workers", "1", "--json"],
@@ -165,11 +170,15 @@ def test_a_page_that_is_served_leaves_no_folder(tmp_path: Path) -> None:
         stderr=subprocess.PIPE,
         text=True,
     ) as server:
-        assert server.stdout and json.loads(server.stdout.readline())["url"]
-        server.terminate()
+        assert server.stdout
+        address = json.loads(server.stdout.readline())["url"]
+        if asked:
+            with contextlib.suppress(HTTPError):
+                urlopen(address, timeout=LONGEST).close()
+        server.send_signal(number)
         _, said = server.communicate(timeout=LONGEST)
-    assert server.returncode == 143
-    assert said.strip() == "foretell: stopped by SIGTERM: the page is closed, and kept nothing"
+    assert server.returncode == 128 + number
+    assert said.strip() == f"foretell: stopped by {number.name}: the page is closed, and kept nothing"
     assert nothing_left(tmp_path)
 
 

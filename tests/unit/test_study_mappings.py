@@ -101,7 +101,8 @@ def test_models_have_the_published_parameters(studies: dict[str, Study]) -> None
     said = {line["id"]: float(line["n_params_b"] or 0) for line in table("llm_measured")}
     models = {row.model: row.id for row in studies["llm_measured"].rows if said[row.id]}
     for model, name in list(models.items())[::20]:
-        assert analyze(load(model)).parameters / 1e9 == pytest.approx(said[name], rel=0.01), model
+        off = 0.02 if "experts=384" in model else 0.01  # Kimi-K2: 1.04 T in its report, 1,026 B in its files
+        assert analyze(load(model)).parameters / 1e9 == pytest.approx(said[name], rel=off), model
 
 
 # what lines become

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import errno
+import signal
 import socket
+import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from types import FrameType
 from typing import Final, NamedTuple
 
 import uvicorn
@@ -53,7 +57,31 @@ def serve(place: ServerPlace, limits: ServerLimits, ready: Callable[[str], None]
         # a signal may come before uvicorn hears any
         warnings.filterwarnings("ignore", "coroutine 'Server.serve' was never awaited")
         ready(f"http://{name}:{own}/")
-        uvicorn.Server(config).run(sockets=[listening])
+        server = uvicorn.Server(config)
+        with _hanging_up(server):
+            server.run(sockets=[listening])
+
+
+@contextmanager
+def _hanging_up(server: uvicorn.Server) -> Generator[None]:
+    """Have SIGHUP end the server in order, as uvicorn does by SIGTERM, and then as whoever runs it wants."""
+    before = signal.getsignal(signal.SIGHUP) if hasattr(signal, "SIGHUP") else signal.SIG_IGN
+    if before == signal.SIG_IGN or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    heard: list[int] = []
+
+    def hang_up(number: int, frame: FrameType | None) -> None:
+        heard.append(number)
+        server.handle_exit(number, frame)
+
+    signal.signal(signal.SIGHUP, hang_up)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    if heard:
+        signal.raise_signal(signal.SIGHUP)
 
 
 def _listening(host: str, port: int) -> socket.socket:

@@ -44,8 +44,6 @@ Timed: TypeAlias = Literal["step", "passes"]
 
 Line: TypeAlias = Mapping[str, str]
 
-Kept = TypeVar("Kept")
-
 
 class MeasuredPeak(msgspec.Struct, frozen=True):
     """A measured peak: which number it is, and of which rank."""
@@ -80,7 +78,6 @@ class MeasuredRun(msgspec.Struct, frozen=True, kw_only=True):
     memory: tuple[MeasuredPeak, ...] = ()
     outcome: Outcome = "ok"
     subsets: tuple[str, ...] = ()
-    assumed: tuple[str, ...] = ()  # what the source leaves unsaid, as it was taken
     timed: Timed = "step"
     publication: Publication | None = None
     assumed: tuple[str, ...] = ()  # what the source does not say, in words
@@ -223,7 +220,7 @@ def _cell(value: Any) -> str:
 # what families share
 
 
-def mapped(lines: Iterable[tuple[str, Line]], one: Callable[[str, Line], Kept]) -> Iterator[Kept | NotScored]:
+def mapped(lines: Iterable[tuple[str, Line]], one: Callable[[str, Line], T]) -> Iterator[T | NotScored]:
     """Map each line with `one(id, line)`; a reason or a setting that cannot be written is not scored."""
     for name, line in lines:
         try:

@@ -46,6 +46,7 @@ ANSWERS: Final[tuple[Answer, ...]] = (
     Answer("sequence_parallel", r"nemo$", ("1",), "on in its recipes with tensor parallelism"),
     Answer("sequence_parallel", r"", ("1", "0"), _EITHER),
     Answer("global_batch", r"^flash-attention", ("256",), "0.5 M tokens, the smaller of the two that it prints"),
+    Answer("tied_embeddings", r"^megatron-readme", ("0",), "the printed parameters have the table twice"),
     Answer("vocab", r"^zero-bubble", ("32000",), "the printed parameters of its four models allow 27,000 to 35,000"),
     Answer("schedule", r"", ("zb-h1", "zb-v"), "ZB-2p keeps twice as much: its bubble is less than that of the first"),
     Answer("lora_rank", r"^torchtune", ("8",), "torchtune's configurations of Llama 3"),
@@ -74,7 +75,7 @@ VOCABULARIES: Final[tuple[tuple[str, str], ...]] = (
 TIED: Final = re.compile(r"gpt(?!-?oss)|bert|bloom|opt-|llama-?3\.2-[13]b|qwen(2|2\.5|3)-(0\.|1\.|3b|4b)")
 """Models whose output layer is the table of their tokens."""
 
-LONGEST: Final = re.compile(r"longest sample (\d+) tokens")
+LONGEST: Final = re.compile(r"longest sample (\d{1,9}) tokens")
 
 CHEAP: Final = "recompute of norms and activations only: about as fast as none"
 
@@ -179,9 +180,13 @@ QUESTIONS: Final[dict[str, Callable[[Line, Trainer], bool]]] = {
 """Columns that are filled in, and when they are open."""
 
 
+def _of_source(column: str, line: Line) -> Answer | None:
+    source = line.get("source", "")
+    return next((one for one in ANSWERS if one.column == column and re.search(one.who, source)), None)
+
+
 def _vocabulary(line: Line, runs: Trainer) -> Answer:
-    said = f"{line.get('source', '')} {runs.name}"
-    own = next((one for one in ANSWERS if one.column == "vocab" and re.search(one.who, said)), None)
+    own = _of_source("vocab", line)
     name = line.get("model", "").lower()
     found = next((size for pattern, size in VOCABULARIES if re.search(pattern, name)), "")
     return own or Answer("vocab", "", (found,) if found else (), f"the tokenizer of {line.get('model', '')}")
@@ -189,7 +194,8 @@ def _vocabulary(line: Line, runs: Trainer) -> Answer:
 
 def _tied(line: Line, runs: Trainer) -> Answer:
     tied = "1" if TIED.search(line.get("model", "").lower()) else "0"
-    return Answer("tied_embeddings", "", (tied,), f"as in {line.get('model', '') or 'its family'}")
+    said = f"as in {line.get('model', '') or 'its family'}"
+    return _of_source("tied_embeddings", line) or Answer("tied_embeddings", "", (tied,), said)
 
 
 def _recompute(line: Line, runs: Trainer) -> Answer:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Final
 
 from foretell.plan.schedule import find
 from foretell.plan.syntax import spelled_list
@@ -23,6 +24,10 @@ SCHEDULES = {
     "dualpipe-v": "dualpipe-v",
 }
 """Words of sources to those of plans."""
+
+
+MOST: Final = 10_000
+"""Stages; no model has as many layers."""
 
 
 def pipeline(line: Line, runs: Trainer) -> str:
@@ -59,7 +64,10 @@ def _scheduled(line: Line) -> tuple[str, int]:
     if word and word not in SCHEDULES:
         raise Unmapped(f"schedule {word} is not in the plan grammar")
     schedule = SCHEDULES[word] if word else "interleaved" if chunks > 1 else "1f1b"
-    return schedule, ranks * (chunks if schedule == "interleaved" else find(schedule).least_chunks)
+    stages = ranks * (chunks if schedule == "interleaved" else find(schedule).least_chunks)
+    if stages > min(whole(line, "layers") + 2, MOST):
+        raise Unmapped(f"{stages:,} stages are more than layers")
+    return schedule, stages
 
 
 def _ends(line: Line, stages: int, runs: Trainer) -> list[int]:

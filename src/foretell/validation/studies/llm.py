@@ -233,9 +233,9 @@ def _data(line: Line, layout: StudyLayout) -> str:
     """The data axis; states are in shares among the context ranks too."""
     zero = whole_or(line, "zero_stage", 0)
     options = [f"zero{zero}"] if zero > 0 and layout.dp * layout.cp * layout.ep > 1 else []
-    group = re.search(r"zero1=([1-9][0-9]{0,8})\b|FSDP group of ([1-9][0-9]{0,8})\b", line.get("comment", ""))
+    group = re.search(r"(?:zero1=|FSDP group of )([1-9][0-9]{0,8})\b", line.get("comment", ""))
     ranks = layout.dp
-    size = int(group[1] or group[2]) if group else ranks
+    size = int(group[1]) if group else ranks
     if options and size < layout.dp:  # states in shares among some ranks only
         if layout.dp % size:
             raise Unmapped("the sharding group does not divide the data ranks")
