@@ -3,13 +3,14 @@
 #   make test   creates the environment, installs, and runs all checks and tests
 
 PYTHON ?= python3
+JOBS ?= 2
 BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
 # Tests start hundreds of Python processes: what is compiled is kept, whatever this shell says of it.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test fast nightly check format replay replay-quick replay-accept browser benchmark site scoreboard bands clean
+.PHONY: demo test fast nightly fuzz lowest newest lock sbom check format replay replay-quick replay-accept browser benchmark site scoreboard bands clean
 
 demo: .venv/core
 	$(BIN)/foretell predict llama3-8b --on 64xh100 --plan "dp8:zero1 tp8:sp +m8 +bf16" --batch 64 --trainer megatron-core
@@ -22,9 +23,30 @@ test: check browser
 # Everything, and laws with ten times as many examples, other ones each time: for those who have the night.
 nightly: check browser
 	$(BIN)/pytest -n 2 --dist worksteal -q --hypothesis-profile=nightly
+	$(MAKE) fuzz INPUTS=300000 SEED=$$(date +%s)
+
+# Spoiled inputs over all readers: each ends in an answer or a message. `make fuzz INPUTS=1000000 SEED=7`
+INPUTS ?= 30000
+SEED ?= 1
+fuzz: .venv/dev
+	PYTHONPATH=tests $(BIN)/python -m fuzz --inputs $(INPUTS) --seed $(SEED) --jobs $(JOBS)
 
 fast: .venv/dev
 	$(BIN)/pytest -n 2 -q -m "not slow"
+
+# The tests of the core, without torch, in environments of their own: with the lowest versions that pyproject.toml
+# declares, and with the newest there are. `make lowest PYTHON=python3.13` for another Python, after `make clean`.
+lowest newest: .venv/core
+	$(BIN)/python tests/machines/distribution.py $@
+
+# What pip checks with --require-hashes: the core, and what the checks use. torch is left out: its builds differ by device.
+lock: .venv/dev
+	$(BIN)/python tests/machines/locked.py
+
+# What an installed foretell consists of, as CycloneDX.
+sbom: .venv/core
+	@mkdir -p build
+	$(BIN)/python -m foretell.sbom > build/sbom.json
 
 check: .venv/dev
 	$(BIN)/ruff check .
@@ -39,7 +61,6 @@ format: .venv/dev
 # Whether a change moves a digit: a base commit (where this branch left main) and the working tree answer the same
 # questions, compared with ==. `make replay BASE=<commit> SIZE=0.3 JOBS=1`
 SIZE ?= 1
-JOBS ?= 2
 replay: .venv/dev
 	$(BIN)/python tests/replay/replay.py --base "$(BASE)" --size $(SIZE) --jobs $(JOBS)
 

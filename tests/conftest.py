@@ -3,6 +3,7 @@
 import functools
 import gc
 import os
+import re
 import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -10,11 +11,13 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from foretell.trust import trust
 from law_examples import DEFAULT, REACHED
 
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_name, "1")  # workers share the cores: threads that spin for them take most of the time
 
+os.environ["FORETELL_TRACEBACK"] = "1"  # a crash in a test is a traceback, not a file in the temporary folder
 os.environ["FORETELL_SECONDS"] = "0"  # a slow machine answers later, not otherwise
 
 _HOME = tempfile.TemporaryDirectory(prefix="foretell-home-")  # goes with the process
@@ -22,6 +25,12 @@ os.environ["FORETELL_RECORDS"] = f"{_HOME.name}/records"
 os.environ["XDG_DATA_HOME"] = f"{_HOME.name}/data"
 """What the person who runs the tests has calibrated changes no answer, and no test adds to it: processes that are
 started find the folder too, and what forgets it lands where `no_records_elsewhere` looks."""
+
+for _file in (
+    Path(__file__).parent / name for name in ("data/factories.py", "torchrun/endings.py", "torchrun/small_cnn.py")
+):
+    for _name in re.findall(r"^(?:def |class )?(\w+)(?=\(| =|:)", _file.read_text(), re.MULTILINE):
+        trust(f"{_file}:{_name}")  # factories that tests name without a command line
 
 QUIET = [HealthCheck.too_slow]
 settings.register_profile("nightly", deadline=None, suppress_health_check=QUIET, max_examples=10 * DEFAULT)

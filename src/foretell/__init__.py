@@ -1,17 +1,18 @@
 """foretell tells how a training run will go before you rent the GPUs, and then proves it.
 
 The functions are the verbs of the command line. Each is imported when it is asked for: `import foretell` alone costs
-next to nothing.
+next to nothing, and nothing that Python itself has not imported: `python -m foretell` looks in the folder that it is
+started in until `__main__` runs.
 """
 
-from __future__ import annotations
-
 import importlib
-from typing import TYPE_CHECKING, Any
 
 from foretell.version import __version__
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from foretell.functions.models import analyze, load, trace
     from foretell.functions.plans import export, fit, predict, program
     from foretell.functions.runs import run, simulate
@@ -49,7 +50,7 @@ _FORMERLY = {"search": "plan", "lower": "program"}
 """Names of before, that work until the next release."""
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     if name in _FORMERLY:
         import warnings
 

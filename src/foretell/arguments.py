@@ -9,9 +9,11 @@ from __future__ import annotations
 import functools
 import operator
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from os import PathLike
 from typing import Any, Final, ParamSpec, TypeAlias, TypeVar, cast
+
+from foretell import trust
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -105,11 +107,21 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(function)
     def called(*given: P.args, **named: P.kwargs) -> R:
+        trust.trust(*_texts((*given, *named.values())))  # code that a program names itself may run
         placed = [read(name, value) for name, value in zip(names, given, strict=False)]
         more = {name: read(name, value) for name, value in _renamed(named, function.__annotations__).items()}
         return cast("Callable[..., R]", function)(*placed, *given[len(names) :], **more)
 
     return called
+
+
+def _texts(values: Iterable[Any]) -> Iterator[str]:
+    """Texts among what a function was given, those of lists too."""
+    for value in values:
+        if isinstance(value, str | PathLike):
+            yield str(cast("str | PathLike[str]", value))
+        elif isinstance(value, list | tuple):
+            yield from _texts(cast("list[Any]", value))
 
 
 def _renamed(named: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ compiled with it.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import importlib
@@ -18,12 +19,17 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
+
+from foretell.files import only_ours, own_folder
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 FOLDERS = ("plan", "timeline")
 """Where kernels are."""
+
+CACHE: Final = "NUMBA_CACHE_DIR"
+"""The variable with which a person names the folder for compiled functions."""
 
 _compiler: list[Callable[[Any], Any]] = []
 
@@ -70,8 +76,8 @@ def unsigned_index(number: int) -> Any:
 
 @functools.cache
 def available() -> bool:
-    """Whether there is a compiler."""
-    return importlib.util.find_spec("numba") is not None
+    """Whether there is a compiler, and a folder for what it makes: compiling anew in each process takes too long."""
+    return importlib.util.find_spec("numba") is not None and cache_folder() is not None
 
 
 def loaded(name: str) -> bool:
@@ -91,7 +97,7 @@ def compiled(name: str) -> ModuleType:
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
-    with _compiling(numba.njit(cache=True)):
+    with _compiling(lambda function: _kept(numba.njit(cache=True)(function))):
         spec.loader.exec_module(module)
         _array_of(module, "zeros", numpy.float64)
         _array_of(module, "whole_zeros", numpy.int64)
@@ -129,11 +135,32 @@ def _add(module: ModuleType, name: str, function: Callable[[int], Any]) -> None:
     setattr(module, name, kernel(function))
 
 
+def _kept(dispatcher: Any) -> Any:
+    """A compiled function whose kept form, where that is cut off or the disk is full, is as none: it is made anew."""
+    cache = dispatcher._cache
+    load, save = cache.load_overload, cache.save_overload
+
+    def load_or_none(signature: Any, context: Any) -> Any:
+        try:
+            return load(signature, context)
+        except Exception:  # whatever unpickling half a file raises
+            with contextlib.suppress(OSError):
+                cache.flush()
+            return None
+
+    def save_or_not(signature: Any, made: Any) -> None:
+        with contextlib.suppress(OSError):
+            save(signature, made)
+
+    cache.load_overload, cache.save_overload = load_or_none, save_or_not
+    return dispatcher
+
+
 @contextmanager
 def _compiling(compiler: Callable[[Any], Any]) -> Generator[None]:
     config: Any = importlib.import_module("numba").config
     before = config.CACHE_DIR
-    config.CACHE_DIR = before or str(_cache())
+    config.CACHE_DIR = str(cache_folder() or before)
     _compiler.append(compiler)
     try:
         yield
@@ -143,15 +170,27 @@ def _compiling(compiler: Callable[[Any], Any]) -> Generator[None]:
 
 
 @functools.cache
-def _cache() -> Path:
-    """Where compiled functions are kept: a folder for each text of all kernels.
+def cache_folder() -> Path | None:
+    """Where compiled functions are kept: a folder for each text of all kernels; None where nothing can be written.
 
     Numba takes a kept function for current if its own file is, though it may call one of a file that has changed.
     """
     here = Path(__file__).parent
     texts = [path.read_bytes() for folder in FOLDERS for path in sorted((here / folder).glob("*.py"))]
-    digest = hashlib.sha256(b"".join(text for text in texts if b"@kernel" in text)).hexdigest()[:16]
-    beside = here / "__pycache__"
-    writable = os.access(beside if beside.exists() else here, os.W_OK)
-    root = beside if writable else Path(tempfile.gettempdir()) / f"foretell-{os.getuid()}"
-    return root / f"kernels-{digest}"
+    name = f"kernels-{hashlib.sha256(b''.join(text for text in texts if b'@kernel' in text)).hexdigest()[:16]}"
+    given = os.environ.get(CACHE, "")
+    places = [Path(given)] if given else []
+    places.append(here / "__pycache__" / name)
+    with contextlib.suppress(OSError):  # no folder for temporary files either
+        places.append(Path(tempfile.gettempdir()) / f"foretell-{os.getuid()}-{name}")
+    return next((place for place in places if _is_ours(place)), None)
+
+
+def _is_ours(folder: Path) -> bool:
+    """Whether we can write to a folder and nobody else can: what is kept there is code."""
+    try:
+        own_folder(folder)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError:
+        return False
+    return only_ours(folder)

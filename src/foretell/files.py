@@ -6,12 +6,15 @@ reader or writer of foretell has to think of these again.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
+
+import msgspec
 
 from foretell.errors import BadInput
 
@@ -20,6 +23,12 @@ LARGEST: Final = 256 << 20
 
 PRIVATE: Final = 0o600
 """What foretell keeps by itself (records, uploads, caches) is its owner's alone; what a person names follows umask."""
+
+
+PRIVATE_FOLDER: Final = 0o700
+"""The folders that it makes for them."""
+
+Content = TypeVar("Content")
 
 
 def read_bytes(path: Path, kind: str, most: int = LARGEST, fix: str = "") -> bytes:
@@ -53,8 +62,24 @@ def read_text(path: Path, kind: str, most: int = LARGEST, fix: str = "") -> str:
         raise BadInput(what, where=shown(path), fix=fix) from None
 
 
+def decode_json(text: bytes | str, form: type[Content], kind: str, where: Path | str, fix: str = "") -> Content:
+    """JSON as a type with its bounds; what is wrong is said with its place in the text: `$.samples[3].ranks`."""
+    try:
+        return msgspec.json.decode(text, type=form)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as problem:  # a ValidationError is a DecodeError
+        raise BadInput(f"not a {kind}: {problem}", where=shown(where), fix=fix) from None
+
+
+def read_json(path: Path, form: type[Content], kind: str, most: int = LARGEST, fix: str = "") -> Content:
+    """A file of JSON as a type with its bounds."""
+    return decode_json(read_bytes(path, kind, most, fix), form, kind, path, fix)
+
+
 def write_whole(
-    path: Path, content: bytes, mode: int | None = None, publish: Callable[[Path, Path], object] | None = None
+    path: Path,
+    content: bytes | memoryview,
+    mode: int | None = None,
+    publish: Callable[[Path, Path], object] | None = None,
 ) -> None:
     """Write a file beside its place and give it its name when it is finished and on the disk.
 
@@ -67,7 +92,10 @@ def write_whole(
         return
     temporary = ""
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
+        if mode == PRIVATE:
+            own_folder(target.parent)
+        else:
+            target.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=".", suffix=".part")
         with os.fdopen(handle, "wb") as file:
             file.write(content)
@@ -81,9 +109,26 @@ def write_whole(
             Path(temporary).unlink(missing_ok=True)
 
 
-def save(path: Path, content: bytes, kind: str, fix: str = "another place for it") -> None:
-    """Write a file that a person named: whole, or a message."""
+def append_lines(path: Path, *lines: bytes) -> None:
+    """Add lines to a file, on the disk: one write, so that those of several processes do not mix. What a crash cut off
+    stays a line of its own, which readers pass over. Raises OSError."""
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0), 0o666)
     try:
+        size = os.fstat(handle).st_size
+        torn = size and os.pread(handle, 1, size - 1) != b"\n"
+        content = b"\n" * bool(torn) + b"".join(line + b"\n" for line in lines)
+        if os.write(handle, content) < len(content):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def save(path: Path, content: bytes, kind: str, fix: str = "another place for it") -> None:
+    """Write a file that a person named: whole, or a message. No folder is made for it: that is a slip of the pen."""
+    try:
+        if not path.parent.is_dir():
+            raise FileNotFoundError(errno.ENOENT, f"there is no folder {shown(path.parent)}")
         write_whole(path, content)
     except (OSError, ValueError) as problem:
         why = problem.strerror if isinstance(problem, OSError) else str(problem)
@@ -91,9 +136,40 @@ def save(path: Path, content: bytes, kind: str, fix: str = "another place for it
         raise BadInput(what, where=shown(path), fix=fix) from None
 
 
+def only_ours(path: Path) -> bool:
+    """Whether this user alone can have written a plain file or a folder: what is run from it is what we put there."""
+    try:
+        about = path.lstat()
+    except OSError:
+        return False
+    plain = stat.S_ISREG(about.st_mode) or stat.S_ISDIR(about.st_mode)
+    return plain and about.st_uid == os.geteuid() and not about.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+
+
+def check_file(path: Path, option: str) -> None:
+    """Refuse a file that cannot be written, before what it would hold is made."""
+    why = "it is a folder" if path.is_dir() else "" if path.parent.is_dir() else f"there is no folder {path.parent}"
+    if not why and not os.access(path if path.exists() else path.parent, os.W_OK):
+        why = "permission denied"
+    if why:
+        raise BadInput(f"{path} cannot be written: {why}", where=option, fix="another file")
+
+
 def shown(path: Path | str) -> str:
     """A path as it can be printed: bytes of a name that are no UTF-8 are escaped."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
+def is_folder(path: Path) -> bool:
+    """Whether a folder is there and can be looked into: somebody else's home is as none."""
+    return os.access(path, os.R_OK | os.X_OK) and path.is_dir()
+
+
+def own_folder(path: Path) -> None:
+    """Make a folder that foretell keeps, with those it lies in, for its owner alone. Raises OSError."""
+    for folder in (*reversed(path.parents), path):
+        if not folder.is_dir():
+            folder.mkdir(PRIVATE_FOLDER, exist_ok=True)
 
 
 def _usual_mode(target: Path) -> int:

@@ -1,7 +1,8 @@
 """Processes that foretell starts: fed with lines, watched, and ended with all that they started themselves.
 
 A child has a session of its own, so that Ctrl-C is for the one who asks, and a clean environment: it finds the package
-that started it, and nothing tells it that it is a rank of torchrun, Slurm or MPI.
+that started it, and nothing tells it that it is a rank of torchrun, Slurm or MPI. It imports nothing from the folder
+that it is started in: a `numpy.py` that lies there is not numpy.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple, NoReturn
 
+from foretell import trust
+
 LAUNCHERS: Final = ("TORCHELASTIC_", "SLURM_", "PMI", "OMPI_", "MASTER_", "ROLE_", "GROUP_")
 RANK: Final = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
 """Variables by which a process is taken for a rank that a launcher started: their beginnings, and whole names."""
@@ -44,9 +47,13 @@ def environment(variables: Mapping[str, str] | None = None) -> dict[str, str]:
     """The clean environment of a child, with some variables of its own."""
     left_out = launcher_variables()
     kept = {name: value for name, value in os.environ.items() if name not in left_out}
-    package = str(Path(__file__).parents[1])
-    path = os.pathsep.join(one for one in (package, kept.get("PYTHONPATH", "")) if one)
-    return {**kept, "PYTHONPATH": path, **(variables or {})}
+    path = os.pathsep.join([str(Path(__file__).parents[1]), *trust.import_folders()])
+    return {**kept, "PYTHONPATH": path, trust.SAFE_PATH: "1", **trust.handed_down(), **(variables or {})}
+
+
+def python(*words: str, by: str = sys.executable) -> list[str]:
+    """A command for Python that imports nothing from the folder it is started in."""
+    return [by, "-P", *words]
 
 
 class ProcessEnded(Exception):
@@ -60,7 +67,7 @@ class ProcessEnded(Exception):
 class ChildProcess:
     """A program that answers lines with lines.
 
-    with ChildProcess([sys.executable, "-m", "some.module"]) as child:
+    with ChildProcess(python("-m", "some.module")) as child:
         answer = child.ask(b"question\\n", seconds=10.0)
 
     What it writes to standard error goes where ours goes, or is kept for `ProcessEnded.said`.
@@ -180,7 +187,7 @@ class ForkedProcess:
         context: Any = multiprocessing.get_context("fork" if forked else "spawn")
         self.answers, hand = context.Pipe(duplex=False)
         self._process = context.Process(target=_forked, args=(work, hand), daemon=True)
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), trust.importing_nothing_from_here():
             warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 on forks beside threads
             self._process.start()
         hand.close()  # ours, so that its end is heard

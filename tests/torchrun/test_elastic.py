@@ -13,6 +13,7 @@ import pytest
 from foretell.errors import BadInput
 from foretell.runtime import restart_log
 from foretell.runtime.assignment import Assignment, RunFailed
+from foretell.runtime.checkpoints import _held
 from foretell.runtime.launch import Ranks
 from foretell.runtime.recording import observed
 
@@ -57,7 +58,7 @@ def test_a_run_that_lost_ranks_has_the_losses_of_one_that_did_not(name: str, ran
         ("wrote", 6),
         ("ended", 6),
     ]
-    assert [one.name for one in sorted(folder.iterdir())] == ["latest.json", "lives.jsonl", "step-6"]
+    assert [one.name for one in sorted(folder.iterdir())] == ["held-by.json", "lives.jsonl", "step-4", "step-6"]
 
 
 def test_a_checkpoint_that_was_not_finished_does_not_count(ranks: Ranks, tmp_path: Path) -> None:
@@ -70,6 +71,42 @@ def test_a_checkpoint_that_was_not_finished_does_not_count(ranks: Ranks, tmp_pat
     (tmp_path / "step-6" / "rank-1.pt").write_bytes(b"a whole one, and nobody said so")
     found = ranks.run(_asked("dp2", **kept), LONG)
     assert [report.losses for report in found] == [report.losses for report in whole]
+
+
+def test_a_checkpoint_that_was_damaged_is_passed_over_and_told(ranks: Ranks, tmp_path: Path) -> None:
+    """The newest has a changed byte: the run goes on from the one before, and ends as if nothing had happened."""
+    kept = {"checkpoints": str(tmp_path), "checkpoint_every": 2}
+    whole = ranks.run(_asked("dp2"), LONG)
+    ranks.run(_asked("dp2", **kept | {"steps": 4}), LONG)
+    part = tmp_path / "step-4" / "rank-1.pt"
+    content = bytearray(part.read_bytes())
+    content[len(content) // 2] ^= 1
+    part.write_bytes(content)
+    found = ranks.run(_asked("dp2", **kept), LONG)
+    assert [report.losses for report in found] == [report.losses for report in whole]
+    lives = observed(_asked("dp2", **kept), found).lives
+    assert lives is not None
+    assert lives.passed_over == ("step 4: rank-1.pt has another checksum than when it was written",)
+    assert sorted(one.name for one in tmp_path.glob("step-*")) == ["step-4", "step-6"]
+
+
+def test_where_no_checkpoint_is_whole_nobody_begins_anew(ranks: Ranks, tmp_path: Path) -> None:
+    kept = {"checkpoints": str(tmp_path), "checkpoint_every": 1, "steps": 2}
+    ranks.run(_asked("dp2", **kept), LONG)
+    for file in (tmp_path / "step-1" / "rank-0.pt", tmp_path / "step-2" / "checkpoint.json"):
+        file.write_bytes(b"")
+    with pytest.raises(BadInput, match=r"no checkpoint in .* is as it was written; step-2: .*; step-1: rank-0.pt"):
+        ranks.run(_asked("dp2", **kept), LONG)
+
+
+def test_a_folder_that_another_run_holds_is_refused_with_its_holder(ranks: Ranks, tmp_path: Path) -> None:
+    """The lock is that of an open file: it is gone with its process, whatever the file says."""
+    kept = {"checkpoints": str(tmp_path), "checkpoint_every": 1, "steps": 1}
+    other = _held(tmp_path, _asked("dp2", **kept))
+    with pytest.raises(BadInput, match=f"is in use: process {os.getpid()} on .* writes checkpoints of lenet under dp2"):
+        ranks.run(_asked("dp2", **kept), LONG)
+    os.close(other)
+    ranks.run(_asked("dp2", **kept), LONG)
 
 
 def test_more_failures_than_restarts_end_the_run_and_the_steps_of_all_lives_are_kept(

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -41,7 +40,7 @@ def _nurseries(folder: str = "") -> list[int]:
             command = (process / "cmdline").read_bytes()
         except OSError:
             continue
-        if b"foretell.runtime.fork_server" in command and folder.encode() in command:
+        if b"foretell.runtime\0" in command and folder.encode() in command:
             found.append(int(process.name))
     return found
 
@@ -69,7 +68,7 @@ def _in_time(true: Callable[[], bool]) -> bool:
 
 def test_a_rank_that_fails_is_named_with_its_error(ranks: Ranks) -> None:
     with pytest.raises(BadInput, match=r"(?s)rank 1 ended with an error.*no bread in the house"):
-        ranks.run(Assignment(model=f"{HERE}/endings.py:failing", plan="dp2", batch=4))
+        ranks.run(Assignment(model=f"{HERE}/endings.py:error__rank_1__after_0", plan="dp2", batch=4))
 
 
 def test_a_module_that_cannot_be_traced_is_named_and_the_next_one_runs(ranks: Ranks) -> None:
@@ -83,7 +82,7 @@ def test_a_module_that_cannot_be_traced_is_named_and_the_next_one_runs(ranks: Ra
 
 def test_a_rank_that_is_killed_ends_the_others(ranks: Ranks) -> None:
     with pytest.raises(BadInput, match="rank 1 was ended by signal 9"):
-        ranks.run(Assignment(model=f"{HERE}/endings.py:killed", plan="dp2", batch=4))
+        ranks.run(Assignment(model=f"{HERE}/endings.py:signal_9__rank_1__after_0", plan="dp2", batch=4))
     found = ranks.run(Assignment(model="lenet", plan="dp2", batch=8, steps=1))  # and others can come up after it
     assert [report.rank for report in found] == [0, 1]
 
@@ -107,7 +106,7 @@ def test_what_took_too_long_leaves_what_was_measured_until_then(tmp_path: Path) 
     with (meeting / "steps-1.jsonl").open("ab") as file:
         file.write(b'{"seconds": 9')
     own = Ranks()
-    own._folder = SimpleNamespace(name=str(tmp_path))  # type: ignore[assignment]
+    own.folder = tmp_path
     late = own._late(Assignment(model="lenet", plan="dp2", batch=8, dropped=1), 10.0)
     assert late.what == "dp2 did not end within 10 seconds"
     assert [report.steps for report in late.reports] == [[2.0, 3.0, 4.0]] * 2

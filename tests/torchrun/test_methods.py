@@ -23,6 +23,7 @@ from foretell.runtime.assignment import Assignment, Collective
 from foretell.runtime.expected import expected, whenever
 from foretell.runtime.launch import Ranks
 from foretell.runtime.measure import measurement
+from foretell.trust import trust
 from foretell.virtual.again import again, played
 from foretell.virtual.foretold import seen, told
 from foretell.virtual.problems.run import GradientRun
@@ -66,6 +67,7 @@ def test_processes_learn_what_virtual_time_says(ranks: Ranks, plan: str) -> None
 def test_what_is_played_again_is_scored_by_a_persons_own_loss(tmp_path: Path) -> None:
     file = tmp_path / "three_times.py"
     file.write_text("import torch.nn.functional as F\ndef loss(y, target): return 3 * F.cross_entropy(y, target)\n")
+    trust(f"{file}:loss")
     plain, own = (GradientRun(asked("ps2:sync", loss=text)) for text in ("", f"{file}:loss"))
     for run in (plain, own):
         run.gradients([run.start(0)], [(1, 0)])

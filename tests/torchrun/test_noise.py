@@ -12,6 +12,7 @@ from foretell.runtime.assignment import Assignment
 from foretell.runtime.gradient_noise import APART
 from foretell.runtime.launch import Ranks
 from foretell.runtime.measure import measurement
+from foretell.trust import trust
 
 OWN = """
 import torch
@@ -35,6 +36,7 @@ def test_lengths_are_those_of_the_samples(ranks: Ranks, tmp_path: Path) -> None:
     """The gradient of a mean output of a linear layer is the mean input, whatever the weights are."""
     file = tmp_path / "noisy.py"
     file.write_text(OWN)
+    trust(*(f"{file}:{name}" for name in ("model", "data", "mean")))
     given = {"model": f"{file}:model", "task": f"{file}:data", "loss": f"{file}:mean", "batch": 8, "rate": 0.01}
     assignment = Assignment(**given, plan="dp2", steps=4, noise_every=2)
     reports = ranks.run(assignment)

@@ -28,7 +28,7 @@ def own_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 def test_a_failure_is_a_line_and_the_next_plan_is_run(tmp_path: Path) -> None:
-    models = (f"{HERE}/endings.py:killed", "lenet")
+    models = (f"{HERE}/endings.py:signal_9__rank_1__after_0", "lenet")
     grid = sweep.Grid(models, ("this-machine",), (4,), plans=("dp3", "dp2"), ask="run")
     cells = grid.cells(calibration="none", steps=2)
     found = sweep.sweep(cells, tmp_path / "answers", jobs=4)  # four at once would measure each other
@@ -38,7 +38,7 @@ def test_a_failure_is_a_line_and_the_next_plan_is_run(tmp_path: Path) -> None:
     last = found.rows[3]
     assert last.step_seconds and last.low_seconds and last.low_seconds <= last.step_seconds
     assert json.loads(Path(last.record).read_text())["content"]["measurement"]["samples"]["n"] == 2
-    again = sweep.kept(tmp_path / "answers")
+    again = sweep.kept(tmp_path / "answers").answers
     assert sorted(row.status for row in again.values()) == [FAILED, FAILED, OK]  # what broke is asked again
 
 

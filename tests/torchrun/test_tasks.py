@@ -21,6 +21,7 @@ from foretell.runtime.tasks._images import Images, Labelled, _batch
 from foretell.runtime.tasks._own import loss as own_loss
 from foretell.runtime.tasks._tokens import Tokens
 from foretell.runtime.whole_model import WholeModel
+from foretell.trust import trust
 
 IMAGES = Batch((torch.zeros(6, 3, 12, 12),), torch.zeros(6, dtype=torch.int64))
 TOKENS = Batch((torch.zeros(4, 9, dtype=torch.int64),), torch.zeros(4, 9, dtype=torch.int64))
@@ -217,6 +218,7 @@ def too_few(batch):
 def test_model_data_and_loss_of_ones_own(ranks: Ranks, tmp_path: Path) -> None:
     file = tmp_path / "own_run.py"
     file.write_text(OWN)
+    trust(*(f"{file}:{name}" for name in ("model", "data", "error", "too_few")))
     given = {"model": f"{file}:model", "task": f"{file}:data", "loss": f"{file}:error", "batch": 32, "rate": 0.02}
     reports = ranks.run(Assignment(**given, plan="dp2", steps=60, validate_every=20))
     assert [one.loss for one in reports[0].checks] == [one.loss for one in reports[1].checks]
@@ -262,6 +264,7 @@ def wrong(y, target): return y @ target
 def test_mistakes_in_data_of_ones_own_are_told_by_their_line(tmp_path: Path, name: str, said: str) -> None:
     file = tmp_path / "mistakes.py"
     file.write_text(MISTAKES)
+    trust(f"{file}:{name}")
     with pytest.raises(ForetellError, match=re.escape(said)) as told:
         row = task(f"{file}:{name}").batches(LIKE, 0)
         _ = [next(row), next(row)]
@@ -280,6 +283,7 @@ def test_mistakes_in_data_of_ones_own_are_told_by_their_line(tmp_path: Path, nam
 def test_mistakes_in_a_loss_of_ones_own_are_told_by_their_line(tmp_path: Path, name: str, said: str) -> None:
     file = tmp_path / "mistakes.py"
     file.write_text(MISTAKES)
+    trust(f"{file}:{name}")
     with pytest.raises(ForetellError, match=re.escape(said)) as told:
         own_loss(f"{file}:{name}")(torch.zeros(4, 2, requires_grad=True), torch.zeros(4, 2))
     assert "mistakes.py" in told.value.where

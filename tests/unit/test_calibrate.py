@@ -34,7 +34,7 @@ def test_every_probe_has_samples_with_their_spread(file: Path) -> None:
     measured = {one.probe for one in found.samples}
     several = processor().ranks > 1
     assert measured == set(probes()) - {"copies"} - ({"collectives"} if not several else set())
-    assert found.complete
+    assert not found.complete, "a quick one is not all of it"
     assert found.machine.device == "cpu-core"
     assert "torch" in found.machine.versions
     for one in found.samples:
@@ -59,7 +59,7 @@ def test_a_stopped_calibration_goes_on(tmp_path: Path) -> None:
     part = measure(Wanted("cpu", quick=True, only=only[:1]), out)
     assert {one.probe for one in part.found.samples} == {only[0]}
     whole = measure(Wanted("cpu", quick=True, only=only, resume=True), out)
-    assert whole.found.complete
+    assert not whole.found.complete, "two probes are not all"
     assert {one.probe for one in whole.found.samples} == set(only)
 
 
@@ -67,7 +67,6 @@ def test_a_second_pass_times_everything_once_more(tmp_path: Path) -> None:
     out = tmp_path / "cpu.json"
     once = measure(Wanted("cpu", quick=True, only=("loss",)), out).found
     twice = measure(Wanted("cpu", quick=True, only=("loss",), passes=2, resume=True), out).found
-    assert twice.complete
     assert [one.key for one in twice.samples] == [one.key for one in once.samples]
     for before, after in zip(once.samples, twice.samples, strict=True):
         first, second = after.by_pass
@@ -85,7 +84,16 @@ def test_a_journal_that_was_cut_off_is_read_as_far_as_it_goes(file: Path, tmp_pa
         journal.add(one)
     text = journal.path.read_bytes()
     journal.path.write_bytes(text[: len(text) - 20])
-    assert SampleJournal(out, found.machine, resume=True).samples == list(found.samples[:2])
+    assert SampleJournal(out, found.machine, resume=True, earlier=out).samples == list(found.samples[:2])
+
+
+def test_what_was_timed_in_a_hurry_is_timed_again_in_a_whole_one(file: Path, tmp_path: Path) -> None:
+    found = calibration(store.read(file))
+    assert found.quick and found.machine.host
+    for quick, count in ((True, len(found.samples)), (False, 0)):
+        journal = SampleJournal(tmp_path / "whole.json", found.machine, resume=True, earlier=file, quick=quick)
+        assert len(journal.samples) == count
+        journal.close()
 
 
 def test_another_machine_is_not_gone_on_with(file: Path, tmp_path: Path) -> None:
@@ -95,7 +103,7 @@ def test_another_machine_is_not_gone_on_with(file: Path, tmp_path: Path) -> None
     other = msgspec.structs.replace(found.machine, title="another processor")
     SampleJournal(tmp_path / "cpu.json", other, resume=False)
     with pytest.raises(BadInput, match="another machine"):
-        SampleJournal(tmp_path / "cpu.json", found.machine, resume=True)
+        SampleJournal(tmp_path / "cpu.json", found.machine, resume=True, earlier=None)
 
 
 @pytest.mark.skipif(processor().ranks < 2, reason="one core")
@@ -148,7 +156,7 @@ def test_the_page_and_mistakes(foretell: Callable[..., Any], file: Path, tmp_pat
     ran = foretell(*asked)
     assert ran.code == 0, ran.err
     assert "cross_entropy forward fp32" in ran.out
-    assert documented("calibrate", foretell(*asked, "--json").out)["complete"]
+    assert documented("calibrate", foretell(*asked, "--json").out)["complete"] is False
     assert foretell("calibrate", "--device", "cpu", "--only", "nothing").code == 2
     wrong = foretell("predict", MODEL, "--on", "8xh100", "--plan", "dp8", "--batch", "8", "--calibration", str(file))
     assert wrong.code == 2

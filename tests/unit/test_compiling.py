@@ -37,3 +37,15 @@ def test_kernels_that_two_processes_compiled_get_on_in_a_third(tmp_path: Path) -
     real, whole, both = (asked(tmp_path, *words) for words in (("zeros",), ("whole_zeros",), ("zeros", "whole_zeros")))
     assert (real["said"], whole["said"], both["said"]) == (["float64"], ["int64"], ["float64", "int64"])
     assert real["made"] and whole["made"] and both["found"] and not both["made"]
+
+
+def test_kernels_that_are_cut_off_are_made_anew(tmp_path: Path) -> None:
+    first = asked(tmp_path, "zeros")
+    kept = [path for path in tmp_path.rglob("*") if path.suffix in (".nbi", ".nbc")]
+    assert {path.suffix for path in kept} == {".nbi", ".nbc"}
+    for suffix in (".nbc", ".nbi"):
+        for path in (path for path in kept if path.suffix == suffix):
+            path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+        again = asked(tmp_path, "zeros")
+        assert again["made"] and again["said"] == first["said"]
+        assert asked(tmp_path, "zeros")["found"]

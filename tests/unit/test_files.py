@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from foretell.errors import BadInput
-from foretell.files import PRIVATE, read_bytes, read_text, save, shown, write_whole
+from foretell.files import PRIVATE, append_lines, read_bytes, read_text, save, shown, write_whole
 
 
 def test_only_plain_files_of_a_known_size_are_read(tmp_path: Path):
@@ -37,7 +37,9 @@ def test_bytes_that_are_no_text_are_placed(tmp_path: Path):
 
 def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     file = tmp_path / "folder" / "file"
-    save(file, b"first", "report")
+    with pytest.raises(BadInput, match="cannot write the report: there is no folder"):
+        save(file, b"first", "report")
+    write_whole(file, b"first")  # what foretell keeps by itself may have its folders
 
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
@@ -47,6 +49,18 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pyte
         save(file, b"second", "report")
     assert file.read_bytes() == b"first"
     assert [path.name for path in file.parent.iterdir()] == ["file"]
+
+
+def test_lines_that_are_added_stay_lines_though_one_was_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    file = tmp_path / "journal"
+    append_lines(file, b"one", b"two")
+    with file.open("ab") as torn:
+        torn.write(b"thr")  # as a crash leaves it
+    append_lines(file, b"four")
+    assert file.read_bytes().splitlines() == [b"one", b"two", b"thr", b"four"]
+    monkeypatch.setattr("foretell.files.os.write", lambda handle, content: len(content) - 1)
+    with pytest.raises(OSError, match="No space left"):
+        append_lines(file, b"five")
 
 
 def test_modes(tmp_path: Path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from foretell.cli.verbs.goodput import command
 from foretell.errors import BadInput
 from foretell.oracle.goodput import goodput
 from foretell.runtime import restart_log
-from foretell.runtime.restart_log import BEGAN, DIED, ENDED, WROTE, Fate, RestartLog, RunEvent, restarts
+from foretell.runtime.restart_log import BEGAN, DIED, ENDED, PASSED, WROTE, Fate, RestartLog, RunEvent, restarts
 
 TIMES = st.floats(1, 1e6)
 
@@ -156,6 +157,37 @@ def test_deaths_that_never_came_are_told() -> None:
     assert restarts(moments, [1.0] * 6, 5, 0.0, (3,)).not_reached == ()
 
 
+def test_a_clock_that_is_set_back_takes_no_seconds_from_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    moments = iter([(50.0, 9000.0), (60.0, 5410.0), (75.0, 5425.0)])  # monotonic, and an hour back on the wall
+
+    def note(what: str, step: int) -> None:
+        steady, wall = next(moments)
+        monkeypatch.setattr(restart_log.time, "monotonic", lambda: steady)
+        monkeypatch.setattr(restart_log.time, "time", lambda: wall)
+        restart_log.note(tmp_path, what, step)
+
+    note(BEGAN, 0)
+    note(WROTE, 5)
+    monkeypatch.setattr(restart_log, "_boot", lambda: "another start of the machine")
+    note(ENDED, 10)
+    found = restarts(restart_log.events(tmp_path), [2.0] * 10, 5, 0.0)
+    assert found.seconds == 10.0 + 15.0  # between two boots there is only the clock on the wall
+    back = [RunEvent(BEGAN, 0, 9.0, boot="one", date=9000.0), RunEvent(ENDED, 5, 3.0, boot="two", date=5400.0)]
+    assert restarts(back, [2.0] * 5, 5, 0.0).seconds == 0.0
+
+
+def test_durations_are_of_clocks_that_nobody_sets() -> None:
+    source = Path(restart_log.__file__).parents[1]
+    found = {file.name for file in source.rglob("*.py") if re.search(r"\btime\.time(_ns)?\(\)", file.read_text())}
+    assert found == {"restart_log.py"}
+
+
+def test_checkpoints_that_were_passed_over_are_told_and_are_no_restart() -> None:
+    moments = [RunEvent(BEGAN, 0, 0.0), RunEvent(ENDED, 5, 5.0), RunEvent(PASSED, 5, 6.0, why="half of it is gone")]
+    found = restarts([*moments, RunEvent(BEGAN, 4, 7.0), RunEvent(ENDED, 6, 9.0)], [1.0] * 6, 2, 0.0)
+    assert (found.failures, found.seconds, found.passed_over) == (0, 7.0, ("step 5: half of it is gone",))
+
+
 def test_moments_are_read_as_they_were_written_and_a_cut_line_is_none(tmp_path: Path) -> None:
     assert restart_log.events(tmp_path) == []
     restart_log.note(tmp_path, BEGAN, 3)
@@ -163,6 +195,8 @@ def test_moments_are_read_as_they_were_written_and_a_cut_line_is_none(tmp_path: 
     with (tmp_path / restart_log.FILE).open("ab") as file:
         file.write(b'{"what":"wro')
     assert [(one.what, one.step, one.rank) for one in restart_log.events(tmp_path)] == [(BEGAN, 3, 0), (DIED, 4, 1)]
+    restart_log.note(tmp_path, BEGAN, 5)
+    assert [one.step for one in restart_log.events(tmp_path)] == [3, 4, 5]
 
 
 @given(st.integers(0, 10), st.integers(1, 8), st.integers(0, 5))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import textwrap
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import foretell
-from foretell import processes
+from foretell import processes, trust
 from foretell.processes import ChildProcess, ProcessEnded, RankFailed
 
 LONG = 600.0
@@ -86,12 +87,14 @@ def _runs(process: int) -> bool:
 def test_a_child_takes_itself_for_nobodys_rank(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "SLURM_PROCID", "TORCHELASTIC_RUN_ID"):
         monkeypatch.setenv(name, "1")
-    monkeypatch.setenv("PYTHONPATH", "/theirs")
+    monkeypatch.setenv("PYTHONPATH", f"{os.pathsep}/theirs{os.pathsep}")  # an empty entry is the current folder
     found = processes.environment({"OMP_NUM_THREADS": "3"})
     package = str(Path(foretell.__file__).parents[1])
     assert found == {
         **{name: value for name, value in os.environ.items() if name not in processes.launcher_variables()},
         "PYTHONPATH": f"{package}{os.pathsep}/theirs",
+        "PYTHONSAFEPATH": "1",
+        "FORETELL_TRUSTED": json.dumps(trust.written()),
         "OMP_NUM_THREADS": "3",
     }
     assert not {"RANK", "WORLD_SIZE", "MASTER_ADDR", "SLURM_PROCID", "TORCHELASTIC_RUN_ID"} & set(found)

@@ -22,6 +22,7 @@ from foretell.oracle.profiles import layer_factors, predicted_layers
 from foretell.plan.trainer import trainer
 from foretell.records import store
 from foretell.records.record import record
+from foretell.trust import trust
 
 MODEL = "gpt2:layers=3,hidden=64,heads=2,vocab=128,seq=16"
 PYTORCH = trainer("pytorch")
@@ -56,6 +57,7 @@ def build():
 
 def test_layers_of_ones_own_that_work_in_place(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(OWN)
+    trust(f"{tmp_path}/own.py:build")
     timed = profile(f"{tmp_path}/own.py:build", 2, "cpu", quick=True)
     found = {(one.about.path, one.about.part) for one in timed.samples if isinstance(one.about, LayerSample)}
     assert {("0", "backward"), ("1", "forward"), ("1", "backward"), ("3", "backward"), ("loss", "forward")} <= found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import sys
 import warnings
 from typing import Any, cast
 
@@ -143,7 +144,7 @@ def test_a_call_that_asks_is_told() -> None:
         ("a = [1]", "a.extend(a)", "a list of .* items"),
         ("a = [1]", "a = a + a", "a list of .* items"),
         ("a = 'xy'", "a = a + a", "a value of .* characters"),
-        ("a = 'xy'", "a = f'{a}{a}'", "a text of .* characters"),
+        ("a = 'xy'", "a = f'{a}{a}'", "(a text|an expression) of .* characters"),
         ("a = {}", "a = {'x': a, 'y': a}", "a value of .* parts|an expression of .* characters"),
         ("a = C()", "a.x = a", "itself"),
     ],
@@ -155,8 +156,13 @@ def test_what_doubles_ends(first: str, line: str, what: str) -> None:
 
 
 def test_texts_of_texts_end() -> None:
+    """Before Python 3.12 texts in texts run out of quotes, and are not known; since then they grow until they end."""
     text = "\n".join(["def f(u):", "    a = u", *["    a = f'{a}{a}'"] * 40, "    return Config(x=a)", ""])
-    assert isinstance(read(text, "f")["x"], UnknownValue)
+    if sys.version_info < (3, 12):
+        assert isinstance(read(text, "f")["x"], UnknownValue)
+    else:
+        with pytest.raises(BadInput, match=r"an expression of .* characters"):
+            read(text, "f")
 
 
 def test_many_statements_end() -> None:
@@ -277,9 +283,8 @@ def test_the_reader_says_what_python_says_or_nothing(chunk: int) -> None:
         runs: list[dict[str, Any]] = []
         for unseen in (0, 2):
             names: dict[str, Any] = {"Config": Config, "touch": touch, "unseen": unseen}
-            with warnings.catch_warnings(action="ignore"):
+            with warnings.catch_warnings(action="ignore"), contextlib.suppress(*FAILURES):
                 exec(compile(text, "program", "exec"), names)
-            with contextlib.suppress(*FAILURES):
                 runs.append(flat(names["f"]()))
         if not runs:
             continue

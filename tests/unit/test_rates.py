@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 import foretell as package
-from foretell.cli.rates import part_name, rate_text, step_lines
+from foretell.cli.rates import DIFFERS, part_name, rate_text, step_lines
 from foretell.cost.price import priced
 from foretell.oracle.rates import split_breakdown, step_rates
 from foretell.oracle.request import read
@@ -27,7 +27,7 @@ def test_mfu_by_hand() -> None:
     rates = step_rates(found)
     assert found.peak_flops == 989.4e12 and found.precision == "bf16"
     assert rates.mfu == found.utilisation == found.model_flops / (found.step_seconds * 64 * 989.4e12)
-    assert rates.hfu == pytest.approx(rates.mfu, rel=1e-12)
+    assert rates.hfu == found.hardware_flops / (found.step_seconds * 64 * 989.4e12) > rates.mfu
     assert rates.tflops_per_gpu == pytest.approx(rates.mfu * rates.peak_tflops)
     assert rates.tokens_per_second_per_gpu * 64 == pytest.approx(found.tokens_per_second)
     assert (found.micro_batch, rates.accumulation) == (1, 8)
@@ -35,21 +35,26 @@ def test_mfu_by_hand() -> None:
 
 @pytest.mark.parametrize("policy", ["", "+recompute:attention", "+recompute:block", "+recompute:full"])
 def test_hfu_counts_what_runs_again(policy: str) -> None:
-    """The same flops as the actions of the program that are marked to run again, of one rank that has all of it."""
+    """The same flops as the actions of the program that are marked to run again, of one rank that has all of it; and
+    the scores that fused attention makes anew in its backward pass, one of its five products."""
     asked = resolve(read(model=LLAMA, on="1xh100", plan=f"dp1 +m2 +bf16 {policy}", batch=4))
     found = package.predict(LLAMA, "1xh100", f"dp1 +m2 +bf16 {policy}", batch=4)
     program = priced(asked.setting, asked.place).program
-    again = sum(
-        2 * run.times * action.cost.matrix
+    done = [
+        (action, 2 * run.times * action.cost.matrix * action.density)
         for runs in program.partition.row.runs
         for run in runs
         for actions in program.rank_program.actions(kind_of(run))
         for action in actions
-        if isinstance(action, Compute) and action.again
-    )
-    assert found.hardware_flops - found.model_flops == pytest.approx(again)
-    assert (again > 0) == bool(policy)
-    assert any("HFU" in text for _, text in step_lines(found)) == bool(policy)
+        if isinstance(action, Compute)
+    ]
+    again = sum(flops for action, flops in done if action.again)
+    anew = sum(flops / 5 for action, flops in done if (action.operator, action.part) == ("attention", "input_gradient"))
+    assert found.hardware_flops - found.model_flops == pytest.approx(again + anew)
+    assert (again > 0) == bool(policy) and anew > 0
+    assert found.hardware_flops == pytest.approx(sum(flops for _, flops in done))
+    differs = step_rates(found).hfu - step_rates(found).mfu > DIFFERS
+    assert any("HFU" in text for _, text in step_lines(found)) == differs and (differs or not policy)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from foretell.errors import BadInput
 from foretell.records.home import home
 from foretell.records.record import KINDS, SCHEMA, Record, record
-from foretell.records.store import read, records, write
+from foretell.records.store import ReadRecord, read, records, write
 from foretell.records.upgrade import upgrade
 
 
@@ -26,7 +26,7 @@ def test_a_record_comes_back(kind: str, tmp_path: Path) -> None:
     made = record(kind, {"step_seconds": 0.25, "samples": [0.2, 0.3]}, model="resnet50", plan="dp8")
     path = write(tmp_path / "new" / "folder", made)
     assert read(path) == made
-    assert list(records(path.parent)) == [made]
+    assert list(records(path.parent)) == [(path, ReadRecord(made, ()))]
     assert made.schema == SCHEMA
 
 

@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 
 from foretell.model import layers as layers_module
 from foretell.model import zoo
+from foretell.model.graph import Graph
 from foretell.model.layers import pieces
 from foretell.model.resize import skeleton, with_samples
 from foretell.model.source import load
-from foretell.model.totals import matrix_work, totals
+from foretell.model.totals import multiplying, totals
 from foretell.plan import facts as facts_module
 from foretell.plan.facts import facts
 from law_examples import examples
@@ -33,13 +34,21 @@ def shallow(model: str) -> str:
     return f"{model}:layers={LAYERS}" if isinstance(layers, int) and layers > LAYERS else model
 
 
+def _matrix_work(graph: Graph, at: int, index: int, part: str) -> int:
+    block = graph.blocks[at]
+    node = block.nodes[index]
+    return node.cost_at(part, graph.widths(block, node), node.sizes()).matrix * block.times  # type: ignore[return-value]
+
+
 @examples(12)
 @given(st.sampled_from(sorted(zoo.names())), st.integers(1, 40))
 def test_what_samples_do_not_change_is_found_once(model: str, samples: int):
     """What is asked of the skeleton is what the graph itself would have answered."""
     graph = load(model, samples, None)
     needs = totals(graph)
-    assert matrix_work(graph) == needs.forward.matrix + needs.backward.matrix
+    found = ((at, index, name) for at, index, parts in multiplying(skeleton(graph)) for name in parts)
+    work = sum(_matrix_work(graph, *one) for one in found)
+    assert work == needs.forward.matrix + needs.backward.matrix
     assert pieces(graph) == layers_module._pieces.__wrapped__(graph)
     own = facts_module._facts.__wrapped__(graph)
     assert facts(graph) == own

@@ -22,7 +22,7 @@ from foretell.cli.main import main
 from foretell.errors import BadInput
 from foretell.records import store
 from foretell.records.export import export
-from foretell.records.query import query
+from foretell.records.query import query, select
 from foretell.records.record import record
 from foretell.records.results import chosen, results, table
 
@@ -173,6 +173,28 @@ def test_a_query_reads_records_and_nothing_else(folder: Path, tmp_path: Path, sq
     assert list(tmp_path.iterdir()) == []
 
 
+ENDLESS = "SELECT count(*) FROM records a, records b, records c, records d"
+
+
+def test_a_query_ends_after_a_time(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("foretell.records.query.SECONDS", 0.0)
+    monkeypatch.setattr("foretell.records.query.LOOKS", 1)
+    with pytest.raises(BadInput, match="interrupted after 0 seconds"):
+        query(table(folder).rows, ENDLESS)
+    with pytest.raises(BadInput, match="is no condition: interrupted"):
+        select(table(folder).rows, f"({ENDLESS}) > 0")
+
+
+def test_an_answer_has_a_largest_size(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = table(folder).rows
+    assert len(query(rows, "SELECT * FROM records").lines) == len(rows)
+    monkeypatch.setattr("foretell.records.query.MOST_BYTES", 1000)
+    with pytest.raises(BadInput, match="limit 1000"):
+        query(rows, "SELECT a.*, b.* FROM records a, records b")
+    with pytest.raises(BadInput, match="too big"):
+        query(rows, "SELECT " + "replace(" * 30 + "'aa'" + ", 'a', 'aaaaaaaaaa')" * 30)
+
+
 # the command
 
 
@@ -225,7 +247,7 @@ def test_what_is_exported_reads_back(folder: Path, tmp_path: Path, ending: str) 
 
 
 def test_an_export_that_cannot_be_written_leaves_what_was_there(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="cannot be written"):
+    with pytest.raises(BadInput, match="cannot write the table: there is no folder"):
         export(str(tmp_path / "no" / "such.csv"), ["a"], [[1]])
     with pytest.raises(BadInput, match="no ending"):
         export(str(tmp_path / "found.xls"), ["a"], [[1]])
@@ -257,10 +279,10 @@ def test_a_kill_in_the_middle_of_writing_loses_nothing(tmp_path: Path) -> None:
         assert writer.stdout is not None and writer.stdout.readline() == b"half\n"
         writer.send_signal(signal.SIGKILL)
     assert len(list(tmp_path.iterdir())) == 2  # what was half written is still there, under another name
-    assert list(store.records(tmp_path)) == [earlier]
+    assert [store.read(path) for path in store.files(tmp_path)] == [earlier]
     assert len(results(tmp_path).rows) == 1
     store.write(tmp_path, record("run", {"third": 1}))
-    assert len(list(store.records(tmp_path))) == 2
+    assert len(store.files(tmp_path)) == 2
 
 
 @pytest.mark.parametrize("at", ["fsync", "link"])

@@ -60,7 +60,8 @@ def one_row(study: Study, name: str) -> MeasuredRun:
         ("vtrain_single", "vtrain", 360),
         ("vtrain_multi", "vtrain", 44),
         ("ultrascale_h100", "ultrascale", 1078),
-        ("llm_measured", "llm", 499),
+        ("llm_measured", "llm", 749),
+        ("finetune_measured", "finetune", 97),
         ("cnn_measured", "cnn", 3_820),
         ("paradl", "paradl", 106),
     ],
@@ -71,6 +72,7 @@ def test_every_line_is_a_row_or_has_a_reason(studies: dict[str, Study], name: st
     assert study.total == len(table(name))
     assert len(study.rows) >= least, "fewer runs are mapped than were before"
     assert all(item.reason for item in study.not_scored)
+    assert not study.calls
     assert len({row.id for row in study.rows}) == len(study.rows)
 
 
@@ -100,7 +102,8 @@ def test_models_have_the_published_parameters(studies: dict[str, Study]) -> None
     said = {line["id"]: float(line["n_params_b"] or 0) for line in table("llm_measured")}
     models = {row.model: row.id for row in studies["llm_measured"].rows if said[row.id]}
     for model, name in list(models.items())[::20]:
-        assert analyze(load(model)).parameters / 1e9 == pytest.approx(said[name], rel=0.01), model
+        off = 0.02 if "experts=384" in model else 0.01  # Kimi-K2: 1.04 T in its report, 1,026 B in its files
+        assert analyze(load(model)).parameters / 1e9 == pytest.approx(said[name], rel=off), model
 
 
 # what lines become
@@ -220,23 +223,11 @@ def test_paradl_lines(studies: dict[str, Study]) -> None:
 # blanks are reasons
 
 
-@pytest.mark.parametrize(
-    ("column", "reason"),
-    [
-        ("act_ckpt", "act_ckpt is not stated"),
-        ("precision", "precision is not stated"),
-        ("micro_batch", "micro_batch is not stated"),
-        ("global_batch", "global_batch is not stated"),
-        ("layers", "layers is not stated"),
-        ("zero_stage", "zero_stage is not stated"),
-        ("framework", "no trainer describes a blank framework"),
-        ("gpu", "gpu is not stated"),
-    ],
-)
-def test_a_blank_is_never_filled_in(column: str, reason: str) -> None:
+@pytest.mark.parametrize("column", ["global_batch", "gpu", "n_gpus", "seq_len"])
+def test_a_blank_without_a_default_is_a_reason(column: str) -> None:
     complete = table("llm_measured")[0]
     assert isinstance(next(llm.rows([complete])), MeasuredRun)
-    assert next(llm.rows([{**complete, column: ""}])) == NotScored(complete["id"], reason)
+    assert next(llm.rows([{**complete, column: ""}])) == NotScored(complete["id"], f"{column} is not stated")
 
 
 @pytest.mark.parametrize("column", ["act_ckpt", "precision", "global_batch"])
@@ -335,6 +326,17 @@ _FIRST: dict[str, str] = {}
         ("InfiniBand EDR 100 Gb/s, one NIC per node", NodeLink("ib-edr", 1)),
         ("4x Omni-Path 100 Gb/s", NodeLink("opa-100", 4)),
         ("10 Gb/s Ethernet (p2.8xlarge class; not restated)", NodeLink("eth-10", 1)),
+        ("Storage: 2x ConnectX-6 200Gb/s, Compute: 8x ConnectX-7 400Gb/s NDR", NodeLink("ib-ndr", 8)),
+        ("Compute: 8x400Gb/s IB NDR; Storage: 2x200Gb/s IB HDR", NodeLink("ib-ndr", 8)),
+        ("Storage: 2x200Gb/s IB HDR, 1x100GbE; Compute: 8x400Gb/s RoCE", NodeLink("roce-400", 8)),
+        ("1x ConnectX-6 Dx 100GbE management, 8x ConnectX-7 400Gb/s", NodeLink("roce-400", 8)),
+        ("1x Ethernet 10Gb/s (management), 8x ConnectX-7 400Gb/s RoCE", NodeLink("roce-400", 8)),
+        ("BF3 200Gbps for NS and 2xBF3 400Gbps for EW", NodeLink("roce-400", 2)),
+        ("8x BlueField-3", NodeLink("roce-400", 8)),
+        ("8x BlueField-3 400Gb/s Ethernet", NodeLink("roce-400", 8)),
+        ("8x NVIDIA ConnectX-7 400Gb/s InfiniBand + 2x BlueField-3 (storage)", NodeLink("ib-ndr", 8)),
+        ("2x100GbE RoCE, 8x400GbE RoCE", NodeLink("roce-400", 8)),
+        ("Storage: 2x ConnectX-6 200Gb/s", None),
         ("RoCEv2 (rate not stated)", None),
         ("400/800 Gbps", None),
         ("", None),

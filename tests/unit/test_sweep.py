@@ -157,7 +157,7 @@ def test_an_interrupted_sweep_goes_on(
     whole = sweep.sweep(CELLS, tmp_path)
     assert second.asked == 5 and (whole.kept, whole.answered) == (3, 5)
     assert whole.rows == one_by_one.rows
-    assert {one.kind for one in store.records(tmp_path)} == {"answer"}
+    assert {store.read(path).kind for path in store.files(tmp_path)} == {"answer"}
 
 
 def test_what_broke_is_tried_again_and_what_failed_is_not(
@@ -189,7 +189,7 @@ def test_a_killed_sweep_keeps_what_was_answered(tmp_path: Path) -> None:
         time.sleep(0.02)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    kept = sweep.kept(answers)
+    kept = sweep.kept(answers).answers
     assert 3 <= len(kept) < MANY - 1
     cells = sweep.Grid((TINY,), ("4xh100",), batches).cells(only=("dp", "tp"))
     done = [cell for cell in cells if cell.fingerprint in kept]

@@ -43,13 +43,13 @@ def started(**given):
         print(f"{{type(problem).__name__}}: {{problem}}")
         sys.exit({NO_RAY})
 
-def killed(cell):
+def killed(cell, written):
     """What runs on a node: as often as the folder has a mark of this cell, the worker that has it is killed."""
     marks = sorted(folder.glob(msgspec.json.decode(cell, type=SweepCell).fingerprint + ".*"))
     if marks:
         marks[0].unlink()
         os.kill(os.getpid(), signal.SIGKILL)
-    return answered(cell)
+    return answered(cell, written)
 
 ray.init, ray.shutdown, engine._answered = started, lambda: ended.append(1), killed
 swept = [sweep.sweep(cells, folder / "answers", engine="ray", jobs=2) for _ in range(2)]

@@ -11,6 +11,7 @@ import torch
 from data import factories
 from foretell.errors import BadInput, MissingExtra, TraceFailed, UnknownName
 from foretell.model.importers import torch_factory, torch_load
+from foretell.trust import trust
 
 FILE = str(Path(factories.__file__))
 
@@ -45,6 +46,8 @@ def test_factories_that_do_not_keep_to_it(name: str, message: str) -> None:
 
 
 def test_factories_that_are_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mistyped = f"{FILE}:perceptrom", "no_such_package.models:build", "no/such/file.py:build"
+    trust(*mistyped, *(f"{tmp_path}/{name}.py:build" for name in ("typo", "needs")))
     with pytest.raises(UnknownName, match="no factory") as problem:
         torch_factory.find(f"{FILE}:perceptrom")
     assert "perceptron" in problem.value.fix

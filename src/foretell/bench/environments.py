@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 
 from foretell.bench.engine import Engine
 from foretell.errors import BadInput
+from foretell.processes import python
 from foretell.records.home import home
 
 VARIABLE: Final = "FORETELL_ENVIRONMENTS"
@@ -47,7 +48,8 @@ def folder(engine: Engine) -> Path:
 def found(engine: Engine) -> Home | None:
     """Where all that an engine needs is installed: in its own environment, or else here. None: nowhere."""
     if not engine.package:
-        return Home(sys.executable, metadata.version("torch"))
+        version = _version("torch", sys.path)
+        return Home(sys.executable, version) if version else None
     own = folder(engine)
     if (own / "bin" / "python").exists():
         version = _installed(engine, [*map(str, _site_packages(own)), sysconfig.get_path("purelib")])
@@ -61,11 +63,13 @@ def _installed(engine: Engine, places: list[str]) -> str:
     """The version of an engine's package among these folders, where all that it needs lies there too; or nothing."""
     versions: list[str] = []
     for name in (engine.package, *engine.extras):
-        one = next(iter(metadata.distributions(name=name.partition("[")[0], path=places)), None)
-        if one is None:
-            return ""
-        versions.append(one.version)
-    return versions[0]
+        versions.append(_version(name.partition("[")[0], places))
+    return versions[0] if all(versions) else ""
+
+
+def _version(name: str, places: list[str]) -> str:
+    """Of a package among these folders; or nothing."""
+    return next((one.version for one in metadata.distributions(name=name, path=places)), "")
 
 
 def _site_packages(own: Path) -> Iterator[Path]:
@@ -82,7 +86,7 @@ def install(engine: Engine) -> Home:
     (place / SHARED).write_text(f"{sysconfig.get_path('purelib')}\n{sysconfig.get_path('platlib')}\n")
     limits = own / "constraints.txt"
     limits.write_text("".join(f"{name}=={metadata.version(name)}\n" for name in KEPT))
-    command = [str(own / "bin" / "python"), "-m", "pip", "install", "--quiet", "--constraint", str(limits)]
+    command = python("-m", "pip", "install", "--quiet", "--constraint", str(limits), by=str(own / "bin" / "python"))
     ran = subprocess.run([*command, engine.package, *engine.extras], capture_output=True, text=True)
     home = found(engine)
     if ran.returncode or home is None:

@@ -149,9 +149,10 @@ class BenchGroup(NamedTuple):
         return f"{self.name}, {self.part}" if self.part else self.name
 
     def speed_up(self, line: EngineScaling, ranks: int) -> float | None:
-        """Over one rank; None: nobody was alone."""
+        """Over one rank; None: nobody was alone, or there was no epoch."""
         base = one_rank(line.engine, {one.engine: one.epoch_seconds(1) for one in self.lines if 1 in one.rows})
-        return base / line.epoch_seconds(ranks) if base else None
+        own = line.epoch_seconds(ranks)
+        return base / own if base and own else None
 
     def reference(self, ranks: int) -> BenchRow | None:
         """The row of the reference on so many ranks."""

@@ -6,6 +6,7 @@ Seconds, bytes and shares. What a row does not know is empty, and `status` says 
 from __future__ import annotations
 
 import re
+from typing import Annotated, TypeAlias
 
 import msgspec
 
@@ -15,14 +16,20 @@ UNFIT = "cannot run"  # here, or with this model: the row says why
 FAILED = "failed"  # it began, and ended with an error
 
 
+Seconds: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1e12)]
+Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=10**15)]
+Some: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=10**9)]
+Figure: TypeAlias = Annotated[float, msgspec.Meta(ge=-1e30, le=1e30)]
+
+
 class LearningPoint(msgspec.Struct, frozen=True, kw_only=True):
     """A look at held-out data while it trained."""
 
-    step: int
-    epoch: float
-    seconds: float  # of training; looks are not among them
-    loss: float
-    metric: float | None  # share of right answers
+    step: Count
+    epoch: Figure
+    seconds: Seconds  # of training; looks are not among them
+    loss: Figure
+    metric: Figure | None  # share of right answers
 
     @property
     def minutes(self) -> float:
@@ -32,13 +39,13 @@ class LearningPoint(msgspec.Struct, frozen=True, kw_only=True):
 class PredictedRow(msgspec.Struct, frozen=True, kw_only=True):
     """What the oracle says of the same plan on the same machine."""
 
-    step_seconds: float
-    low_seconds: float
-    high_seconds: float
-    memory_bytes: float
-    breakdown: dict[str, float]
-    error: float  # of the step: predicted less measured, as a share of what was measured
-    memory_error: float | None  # None: no memory was measured
+    step_seconds: Seconds
+    low_seconds: Seconds
+    high_seconds: Seconds
+    memory_bytes: Figure
+    breakdown: dict[str, Figure]
+    error: Figure  # of the step: predicted less measured, as a share of what was measured
+    memory_error: Figure | None  # None: no memory was measured
     calibrated: bool | None = None  # whether the machine was; None: nobody wrote it down
 
 
@@ -48,7 +55,7 @@ class BenchRow(msgspec.Struct, frozen=True, kw_only=True):
     # what was asked
     engine: str
     pair: str  # of a model and a task
-    ranks: int
+    ranks: Some
     seed: int
     batch_rule: str
     fingerprint: str = ""  # of the question
@@ -63,13 +70,13 @@ class BenchRow(msgspec.Struct, frozen=True, kw_only=True):
     trainer: str = ""
     device: str = ""
     precision: str = ""
-    batch: int = 0  # samples of a step, of all ranks
-    microbatches: int = 1
+    batch: Count = 0  # samples of a step, of all ranks
+    microbatches: Some = 1
     optimizer: str = ""
-    rate: float = 0.0
-    warmup: int = 0  # steps
-    epoch_samples: int = 0
-    steps: int = 0  # that were measured
+    rate: Figure = 0.0
+    warmup: Count = 0  # steps
+    epoch_samples: Count = 0
+    steps: Count = 0  # that were measured
     settings: dict[str, str] = {}  # the engine's own
     versions: dict[str, str] = {}  # of the engine, torch and Python
 
@@ -77,12 +84,12 @@ class BenchRow(msgspec.Struct, frozen=True, kw_only=True):
     status: str = OK
     reason: str = ""
     fix: str = ""
-    step_seconds: float = 0.0  # median of the slowest rank's
-    low_seconds: float = 0.0  # one step in ten is faster
-    high_seconds: float = 0.0  # one in ten is slower
-    phases: dict[str, float] = {}  # of the rank that works most; they add up to the step
-    phases_by_rank: dict[str, tuple[float, ...]] = {}
-    memory_by_rank: tuple[int, ...] = ()  # bytes of tensors at the fullest moment
+    step_seconds: Seconds = 0.0  # median of the slowest rank's
+    low_seconds: Seconds = 0.0  # one step in ten is faster
+    high_seconds: Seconds = 0.0  # one in ten is slower
+    phases: dict[str, Figure] = {}  # of the rank that works most; they add up to the step
+    phases_by_rank: dict[str, Annotated[tuple[Figure, ...], msgspec.Meta(min_length=1)]] = {}
+    memory_by_rank: tuple[Count, ...] = ()  # bytes of tensors at the fullest moment
     losses: tuple[float, ...] = ()  # of every step from the first
     curve: tuple[LearningPoint, ...] = ()
     target: float | None = None  # of the metric
@@ -91,10 +98,10 @@ class BenchRow(msgspec.Struct, frozen=True, kw_only=True):
 
     # when and where
     created: str = ""  # UTC, ISO 8601
-    wall_seconds: float = 0.0  # of all of it, with the start of the processes
-    load: float = 0.0  # of the machine, when it began
+    wall_seconds: Seconds = 0.0  # of all of it, with the start of the processes
+    load: Figure = 0.0  # of the machine, when it began
     busy: float | None = None  # cores that others kept busy just before it began; None: nobody looked
-    node: int = 0  # ranks of a host, where there were several hosts; 0: all ranks were on one
+    node: Count = 0  # ranks of a host, where there were several hosts; 0: all ranks were on one
 
     @property
     def ok(self) -> bool:

@@ -6,8 +6,6 @@ there, and the same command goes on from it.
 
 from __future__ import annotations
 
-import os
-import tempfile
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,6 +13,7 @@ import msgspec
 
 from foretell.bench.row import BenchRow
 from foretell.errors import BadInput
+from foretell.files import read_json, write_whole
 
 SCHEMA = 1
 ABOUT = "study.json"
@@ -95,24 +94,12 @@ def order(row: BenchRow) -> tuple[str, str, int, int, str]:
 
 
 def _read(file: Path, kind: type[Kind]) -> Kind:
-    try:
-        return msgspec.json.decode(file.read_bytes(), type=kind)
-    except (OSError, msgspec.DecodeError) as problem:
-        raise BadInput(f"cannot be read: {problem}", where=str(file), fix="remove it: it is measured again") from None
+    return read_json(file, kind, "row of a study", fix="remove it: it is measured again")
 
 
 def _write(file: Path, content: Any) -> None:
-    """Under another name first: a crash leaves no half file behind."""
+    """Whole: a crash leaves no half file behind."""
     try:
-        handle, part = tempfile.mkstemp(dir=file.parent, prefix=".", suffix=".part")
+        write_whole(file, msgspec.json.format(msgspec.json.encode(content), indent=1) + b"\n")
     except OSError as problem:
         raise BadInput(f"cannot be written: {problem.strerror}", where=str(file), fix="another --out") from None
-    try:
-        with os.fdopen(handle, "wb") as out:
-            out.write(msgspec.json.format(msgspec.json.encode(content), indent=1) + b"\n")
-            out.flush()
-            os.fsync(out.fileno())
-        Path(part).chmod(0o644)
-        Path(part).replace(file)
-    finally:
-        Path(part).unlink(missing_ok=True)

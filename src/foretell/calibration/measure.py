@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import platform
 import time
 from collections.abc import Callable, Iterator
@@ -19,11 +20,14 @@ from foretell.calibration.probes import probes
 from foretell.cost.calibrated import fits
 from foretell.cost.samples import Calibration, MeasuredMachine, Sample, calibration, sample
 from foretell.errors import BadInput, ForetellError
+from foretell.files import PRIVATE, append_lines, read_bytes, write_whole
 from foretell.hardware import catalog, this_machine
 from foretell.hardware.cluster import Cluster
 from foretell.hardware.kept_memory import keep_memory
 from foretell.records import store
-from foretell.records.record import Record, record
+from foretell.records.doubts import in_future
+from foretell.records.home import home
+from foretell.records.record import record
 
 T = TypeVar("T")
 
@@ -52,7 +56,7 @@ class Wanted(NamedTuple):
 class CalibrationOutcome(NamedTuple):
     """What came of it."""
 
-    record: Record
+    path: Path
     found: Calibration
     failed: dict[str, str]  # probe and case to what went wrong
 
@@ -62,17 +66,21 @@ def chosen() -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def measure(wanted: Wanted, out: Path, watch: Watch = lambda probe, done, total: None) -> CalibrationOutcome:
-    """Time all that was not timed yet and write the record to `out`; samples are kept beside it while it goes on."""
+def measure(
+    wanted: Wanted, out: Path | None = None, watch: Watch = lambda probe, done, total: None
+) -> CalibrationOutcome:
+    """Time all that was not timed yet and write the record to `out`, or keep it with the others; samples are kept
+    beside it while it goes on."""
     keep_memory()
     scope = scope_of(wanted.device, wanted.quick)
     machine = machine_of(scope)
     cases = list(_passes(scope, wanted))
-    journal = SampleJournal(out, machine, wanted.resume)
+    before = out or _earlier(machine)
+    journal = SampleJournal(out or _under_way(wanted.device), machine, wanted.resume, before, wanted.quick)
     clock = DeviceClock(scope.device, QUICK if wanted.quick else THOROUGH / scope.passes, -(-FEWEST // scope.passes))
     end = time.monotonic() + 60 * wanted.minutes if wanted.minutes else float("inf")
     failed: dict[str, str] = {}
-    complete = True
+    complete = not wanted.quick and not wanted.only  # in a hurry, or in part, is not all of it
     for done, (turn, name, case) in enumerate(cases):
         watch(name, done, len(cases))
         if journal.passes(name, case) > turn or time.monotonic() > end:
@@ -90,9 +98,41 @@ def measure(wanted: Wanted, out: Path, watch: Watch = lambda probe, done, total:
     after = msgspec.structs.replace(machine, clocks={**machine.clocks, **_clocks(machine.kind, "after")})
     found = _content(after, journal.samples, complete, wanted.quick)
     made = record("calibration", msgspec.to_builtins(found), cluster="this-machine", versions=machine.versions)
-    store.save(out, made)
+    if out is None:
+        out = store.write(home(), made)
+    else:
+        store.save(out, made)
     journal.close()
-    return CalibrationOutcome(made, found, failed)
+    return CalibrationOutcome(out, found, failed)
+
+
+def journal_of(wanted: Wanted, out: Path | None) -> Path:
+    """Where the samples of a calibration that is under way are kept."""
+    target = out or _under_way(wanted.device)
+    return target.with_name(target.name + SUFFIX)
+
+
+def _under_way(device: str) -> Path:
+    """The file beside which samples of a calibration are that will be kept: a host's own, since hosts may share the
+    folder."""
+    return home() / f"calibration-{device}-{platform.node()}{store.SUFFIX}"
+
+
+def _earlier(machine: MeasuredMachine) -> Path | None:
+    """The newest calibration of this machine that is kept, to go on with."""
+    dates: dict[Path, str] = {}
+    for path in store.files(home()):
+        with contextlib.suppress(BadInput):
+            found = calibration(store.read(path)) if path.name.startswith("calibration-") else None
+            if found and _same(found.machine, machine) and not in_future(found.date):
+                dates[path] = found.date
+    return max(dates, key=lambda path: (dates[path], path.name), default=None)
+
+
+def _same(earlier: MeasuredMachine, machine: MeasuredMachine) -> bool:
+    """Whether what was timed before was timed here; records of before do not name their host."""
+    there = (earlier.device, earlier.title, earlier.host or machine.host)
+    return there == (machine.device, machine.title, machine.host)
 
 
 def _passes(scope: Scope, wanted: Wanted) -> Iterator[tuple[int, str, Case]]:
@@ -166,6 +206,7 @@ def machine_of(scope: Scope) -> MeasuredMachine:
         memory_bytes=memory,
         clocks=_clocks(scope.device, "before"),
         versions=versions,
+        host=platform.node(),
     )
 
 
@@ -197,30 +238,39 @@ class SampleJournal:
     """The samples of a calibration that is under way, beside the record that it will be: a line each, and another one
     in each pass."""
 
-    def __init__(self, out: Path, machine: MeasuredMachine, resume: bool) -> None:
+    def __init__(
+        self,
+        out: Path,
+        machine: MeasuredMachine,
+        resume: bool,
+        earlier: Path | None = None,
+        quick: bool = False,
+    ) -> None:
         self.path = out.with_name(out.name + SUFFIX)
         self._known: dict[bytes, Sample] = {}
-        for one in self._before(out, machine) if resume else ():
+        for one in self._before(earlier, machine, quick) if resume else ():
             self._join(one)
         try:
-            out.parent.mkdir(parents=True, exist_ok=True)
-            self.path.write_bytes(b"".join(_line(one) for one in (machine, *self.samples)))
+            write_whole(
+                self.path, b"".join(msgspec.json.encode(one) + b"\n" for one in (machine, *self.samples)), PRIVATE
+            )
         except OSError as problem:
             raise BadInput(f"cannot be written: {problem.strerror}", where=str(self.path)) from None
 
-    def _before(self, out: Path, machine: MeasuredMachine) -> Iterator[Sample]:
-        """What was timed before: of the record, or of the journal that a stopped calibration left."""
+    def _before(self, record: Path | None, machine: MeasuredMachine, quick: bool) -> Iterator[Sample]:
+        """What was timed before: of the record, or of the journal that a stopped calibration left. What was timed in a
+        hurry is timed again in a whole one."""
         if self.path.exists():
-            first, *lines = self.path.read_bytes().splitlines() or [b"null"]
+            first, *lines = read_bytes(self.path, "journal").splitlines() or [b"null"]
             earlier = _decoded(first, MeasuredMachine)
             samples = [one for line in lines if (one := _decoded(line, Sample)) is not None]
-        elif out.exists():
-            found = calibration(store.read(out), str(out))
-            earlier, samples = found.machine, list(found.samples)
+        elif record is not None and record.exists():
+            found = calibration(store.read(record), str(record))
+            earlier, samples = found.machine, [] if found.quick and not quick else list(found.samples)
         else:
             return
-        if earlier is None or (earlier.device, earlier.title) != (machine.device, machine.title):
-            raise BadInput("what is there was measured on another machine", where=str(out), fix="another --out")
+        if earlier is None or not _same(earlier, machine):
+            raise BadInput("what is there was measured on another machine", where=str(self.path), fix="another --out")
         yield from samples
 
     @property
@@ -238,16 +288,11 @@ class SampleJournal:
 
     def add(self, one: Sample) -> None:
         self._join(one)
-        with self.path.open("ab") as file:
-            file.write(_line(one))
+        append_lines(self.path, msgspec.json.encode(one))
 
     def close(self) -> None:
         """The record has it all."""
         self.path.unlink(missing_ok=True)
-
-
-def _line(one: MeasuredMachine | Sample) -> bytes:
-    return msgspec.json.encode(one) + b"\n"
 
 
 def _decoded(line: bytes, kind: type[T]) -> T | None:

@@ -6,12 +6,10 @@ from __future__ import annotations
 import functools
 import os
 import sys
-import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
 from datetime import timedelta
-from pathlib import Path
 from typing import Any, Final
 
 import torch
@@ -19,6 +17,7 @@ import torch.distributed as dist
 
 from foretell.errors import ForetellError
 from foretell.processes import RankFailed, each
+from foretell.scratch import scratch
 
 PATIENCE: Final = 300.0
 """Seconds after which ranks that do not answer are ended."""
@@ -30,8 +29,8 @@ def together(work: Callable[..., Any], ranks: int, *arguments: Any, backend: str
     Not by a fork where `work` asks for accelerators: CUDA, which a backward pass of this process has looked for, does
     not answer in one.
     """
-    with tempfile.TemporaryDirectory(prefix="foretell-") as folder:
-        store = str(Path(folder) / "store")
+    with scratch("ranks") as folder:
+        store = str(folder / "store")
         one = functools.partial(_rank, work=work, ranks=ranks, store=store, backend=backend, arguments=arguments)
         try:
             return each(one, ranks, PATIENCE, fork=fork and backend == "gloo")[0]

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import click
 
+from foretell import trust
 from foretell.cli.verbs import LEARNING, VERBS
 from foretell.errors import ForetellError, near
 from foretell.version import __version__
+
+TYPED: Final = "foretell.typed"
+"""Where a context has all that was typed."""
 
 
 class Verbs(click.Group):
@@ -24,6 +28,15 @@ class Verbs(click.Group):
 
         command: click.Command = importlib.import_module(f"foretell.cli.verbs.{cmd_name}").command
         return command
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta[TYPED] = tuple(args)
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Code that the person names here may run, and no other; nothing is imported from the current folder."""
+        with trust.typed(ctx.meta[TYPED]), trust.importing_nothing_from_here():
+            return super().invoke(ctx)
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         if args and args[0] not in VERBS and not args[0].startswith("-"):
@@ -47,4 +60,8 @@ class Verbs(click.Group):
 @click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80})
 @click.version_option(__version__, prog_name="foretell")
 def cli() -> None:
-    """Predicts how a training run will go before you rent the GPUs, and then proves it."""
+    """Predicts how a training run will go before you rent the GPUs, and then proves it.
+
+    Exit codes: 0 an answer, 1 an answer that says no, 2 bad input, 70 a crash
+    of foretell, 130 interrupted.
+    """

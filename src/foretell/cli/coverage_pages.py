@@ -23,6 +23,7 @@ def answer_coverage(done: list[tuple[Study, list[ComparedRun]]], learn: Path | N
     import msgspec
 
     from foretell.errors import BadInput
+    from foretell.files import save
     from foretell.oracle import ratios, similar
     from foretell.validation.coverage import coverage, grouped, residuals
     from foretell.validation.ratios import measured_pairs
@@ -36,12 +37,12 @@ def answer_coverage(done: list[tuple[Study, list[ComparedRun]]], learn: Path | N
     pairs = [pair for study, compared in done for pair in measured_pairs(study.family, study.name, compared)]
     learnt = coverage(found, pairs)
     if learn is not None:
-        learn.write_bytes(msgspec.json.format(msgspec.json.encode(learnt.bands), indent=1) + b"\n")
+        save(learn, msgspec.json.format(msgspec.json.encode(learnt.bands), indent=1) + b"\n", "bands")
         if learnt.ratios is not None:
             widths = msgspec.json.format(msgspec.json.encode(learnt.ratios.widths), indent=1)
-            learn.with_name(ratios.FILE.name).write_bytes(widths + b"\n")
+            save(learn.with_name(ratios.FILE.name), widths + b"\n", "ratios")
         lines = b",\n".join(msgspec.json.encode(one) for one in grouped(found))
-        learn.with_name(similar.FILE.name).write_bytes(b"[\n" + lines + b"\n]\n")
+        save(learn.with_name(similar.FILE.name), b"[\n" + lines + b"\n]\n", "residuals")
     click.echo(msgspec.json.encode(learnt).decode() if as_json else _page(learnt))
 
 

@@ -16,10 +16,10 @@ NAME = 24
 """Letters of what is measured just now."""
 
 
-def needs_torch(what: str) -> None:
+def needs_torch(what: str, extra: str = "torch") -> None:
     """Refuse politely where PyTorch is not installed."""
     if importlib.util.find_spec("torch") is None:
-        raise MissingExtra(f"{what} needs torch", fix="pip install 'foretell[torch]'")
+        raise MissingExtra(f"{what} needs torch", fix=f"pip install 'foretell[{extra}]'")
 
 
 class StatusLine:

@@ -7,9 +7,10 @@ from collections.abc import Iterable
 import click
 
 from foretell.cli.table import folded
+from foretell.secrets import hidden
 
 
 def tell_notes(notes: Iterable[str]) -> None:
     """Each note as a paragraph; names and paths in it are not broken."""
     for note in notes:
-        click.echo(folded(f"note: {note}"), err=True)
+        click.echo(folded(f"note: {hidden(note)}"), err=True)

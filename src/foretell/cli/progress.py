@@ -3,29 +3,12 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
-import threading
 import time
-from collections.abc import Generator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from foretell.oracle.space import Space
-
-
-@contextmanager
-def ends_by_sigterm() -> Generator[None]:
-    """What is stopped by SIGTERM (a queue's time limit, `timeout`) ends as by Ctrl-C: with what it has so far."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 PATIENCE = 0.2

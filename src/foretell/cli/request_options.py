@@ -87,7 +87,7 @@ def _usual_seconds() -> float:
     try:
         return float(text)
     except ValueError:
-        raise BadInput(f"{text!r} seconds", where="FORETELL_SECONDS", fix="a number: 20, or 0 for no limit") from None
+        raise BadInput("not a number of seconds", where="FORETELL_SECONDS", fix="20, or 0 for no limit") from None
 
 
 SEARCH = (
@@ -110,10 +110,16 @@ EFFORT = (
 )
 """How far a search goes."""
 
+TRUST = click.option(
+    "--trust", multiple=True, expose_value=False, metavar="NAME", help="Code that a file may name: model.py:build."
+)
+"""Being typed is all that it takes (`foretell.trust`)."""
+
 MEASURED = (
     click.option("--calibration", metavar="FILE", default="", help="From `foretell calibrate`; or none."),
     click.option("--profile", metavar="FILE", default="", help="From `foretell profile` of this model."),
     click.option("--anchor", multiple=True, metavar="FILE", help="A measurement that corrects the prediction."),
+    TRUST,
 )
 """What a person measured."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ import msgspec
 from foretell.cli.run_pages import page as run_page
 from foretell.cli.run_pages import show_seconds
 from foretell.cli.table import fit, table
+from foretell.records.doubts import impossible
 from foretell.units import show_bytes
 
 if TYPE_CHECKING:
@@ -29,13 +30,19 @@ def page(rows: Sequence[Row]) -> str:
             short(str(row["id"])),
             fit(str(row["plan"] or ""), 24),
             str(row["model"] or row["kind"] or ""),
-            show_seconds(row["step_seconds"]) if isinstance(row["step_seconds"], float) else "",
-            show_bytes(row["memory_bytes"]) if isinstance(row["memory_bytes"], float) else "",
+            _possible(row["step_seconds"], show_seconds),
+            _possible(row["memory_bytes"], show_bytes),
         ]
         for row in rows
     ]
     lines = table(["when, UTC", "id", "plan", "model", "step", "memory"], shown, left=(0, 1, 2, 3))
     return f"{lines}\n\n{len(rows)} record{'s' if len(rows) != 1 else ''}; `foretell results show ID` shows one"
+
+
+def _possible(value: Any, show: Callable[[float], str]) -> str:
+    if not isinstance(value, float):
+        return ""
+    return show(value) if value >= 0 else "impossible"
 
 
 def short(identity: str) -> str:
@@ -78,13 +85,15 @@ def _taxonomy(found: Record) -> str:
 
 
 def _content(path: Path, found: Record) -> str:
-    if found.kind == "run" and "measurement" in found.content:
-        from foretell.runtime.measure import Measurement
+    if found.kind == "run" and "measurement" in found.content and not any(impossible(msgspec.to_builtins(found))):
+        from foretell.runtime.measure import Measurement, check
 
         try:
-            return run_page(msgspec.convert({**found.content["measurement"], "record": str(path)}, Measurement))
-        except msgspec.ValidationError:
-            pass  # of an older version: it is shown as it is
+            measured = msgspec.convert(found.content["measurement"], Measurement)
+            check(measured)
+            return run_page(msgspec.structs.replace(measured, record=str(path)))
+        except ValueError:
+            pass  # of an older version, or spoiled: it is shown as it is
     parts = [[name, _size(value)] for name, value in found.content.items()]
     return table(["content", ""], parts) if parts else "no content"
 

@@ -78,7 +78,8 @@ def _lived(found: Measurement) -> list[tuple[str, str]]:
     wrote = f"{one.checkpoints} checkpoint{'s' * (one.checkpoints != 1)} of {show_seconds(one.checkpoint_seconds)}"
     wrote = wrote if one.checkpoints else "no checkpoint was written"
     never = f"; no failure before step {', '.join(map(str, one.not_reached))}" if one.not_reached else ""
-    return [("goodput", f"{show_percent(one.goodput)} of {show_seconds(one.seconds)}: {lost}; {wrote}{never}")]
+    told = [("goodput", f"{show_percent(one.goodput)} of {show_seconds(one.seconds)}: {lost}; {wrote}{never}")]
+    return [*told, *(("passed over", f"the checkpoint of {why}; the one before was taken") for why in one.passed_over)]
 
 
 def _stale(found: Measurement) -> str:

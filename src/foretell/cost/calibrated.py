@@ -168,7 +168,7 @@ def _kernel(timed: TimedKernel, device: Device, started: InTurn | None) -> Itera
         own = InTurn.of(one).less(started)
     else:
         own = one.p50 - sum(float(kernel_seconds(action, device, form, runs).launch) for action in actions)
-    if own < LEAST * one.p50:
+    if own < LEAST * one.p50 or not timed.said:
         return
     log = math.log(own / timed.said)
     for action in actions:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import statistics
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar
 
 import msgspec
 
@@ -20,10 +20,15 @@ from foretell.plan.policies.precision import FORMATS, Format
 from foretell.program.action import Compute
 from foretell.records.record import Record
 
-T = TypeVar("T")
+T = TypeVar("T", bound="Calibration | Profile")
 
 TYPES: Final = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2}
 """Precisions that kernels are timed in, with the bytes of an element."""
+
+Size: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=2**53)]
+Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+Precision: TypeAlias = Literal["fp32", "tf32", "bf16", "fp16"]
+PartName: TypeAlias = Literal["forward", "input_gradient", "weight_gradient"]
 
 BACKWARD: Final = ("input_gradient", "weight_gradient")
 
@@ -39,12 +44,12 @@ class Kernel(msgspec.Struct, frozen=True, kw_only=True, tag="kernel"):
     """One operator, some of its parts in one call."""
 
     operator: dict[str, Any]  # as graphs write it
-    sizes: dict[str, int]
-    widths: dict[str, int]  # bytes of an element of each operand
-    parts: tuple[str, ...]
-    precision: str
+    sizes: dict[str, Size]
+    widths: dict[str, Count]  # bytes of an element of each operand
+    parts: tuple[PartName, ...]
+    precision: Precision
     layout: str = "first"  # of images: where their channels are
-    density: float = 1.0
+    density: Annotated[float, msgspec.Meta(gt=0, le=1)] = 1.0
     autograd: bool = False  # called by autograd, which takes its own time
 
     def actions(self) -> Iterator[Compute]:
@@ -61,9 +66,9 @@ class UpdateSample(msgspec.Struct, frozen=True, kw_only=True, tag="update"):
     """One step of an optimizer on some tensors."""
 
     rule: str
-    parameters: int
-    tensors: int
-    precision: str
+    parameters: Size
+    tensors: Count
+    precision: Precision
     way: str  # foreach, fused, one by one
 
 
@@ -71,8 +76,8 @@ class CollectiveSample(msgspec.Struct, frozen=True, kw_only=True, tag="collectiv
     """A collective among all ranks of this machine."""
 
     kind: str
-    ranks: int
-    payload: int  # bytes that one rank contributes
+    ranks: Size
+    payload: Size  # bytes that one rank contributes
     worked: bool = False  # whether ranks came to it from computing, and it counts from the last one on
     row: bool = False  # one of many with computing between: what all together take longer, a message each
 
@@ -80,7 +85,7 @@ class CollectiveSample(msgspec.Struct, frozen=True, kw_only=True, tag="collectiv
 class Transfer(msgspec.Struct, frozen=True, kw_only=True, tag="copy"):
     """A copy between the host's memory and the device's."""
 
-    bytes: int
+    bytes: Count
     to_device: bool
     pinned: bool
 
@@ -89,8 +94,8 @@ class StepSample(msgspec.Struct, frozen=True, kw_only=True, tag="step"):
     """A training step so small that starting its kernels is all that it costs."""
 
     model: str
-    batch: int
-    launches: float  # that the program counts
+    batch: Size
+    launches: Annotated[float, msgspec.Meta(gt=0)]  # that the program counts
     cold: bool = False  # with other data going through the caches in between; those seconds do not count
     part: str = ""  # the pass that was timed, with other data before every operator; empty: both, and before each layer
 
@@ -100,7 +105,7 @@ class LayerSample(msgspec.Struct, frozen=True, kw_only=True, tag="layer"):
 
     path: str  # as modules name it; empty for the update of all weights
     part: str  # forward, backward, update
-    parameters: int = 0
+    parameters: Count = 0
 
 
 class FigureSample(msgspec.Struct, frozen=True, kw_only=True, tag="figure"):
@@ -108,8 +113,8 @@ class FigureSample(msgspec.Struct, frozen=True, kw_only=True, tag="figure"):
 
     name: str
     unit: str = ""
-    ranks: int = 0  # that were busy; 0: all of the machine's, or it is no matter of ranks
-    bytes: int = 0  # that each of them moved; 0: it is no matter of bytes
+    ranks: Count = 0  # that were busy; 0: all of the machine's, or it is no matter of ranks
+    bytes: Count = 0  # that each of them moved; 0: it is no matter of bytes
 
 
 About: TypeAlias = Kernel | UpdateSample | CollectiveSample | Transfer | StepSample | LayerSample | FigureSample
@@ -120,11 +125,11 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
 
     probe: str
     about: About
-    values: tuple[float, ...]
+    values: Annotated[tuple[float, ...], msgspec.Meta(min_length=1)]
     p10: float
     p50: float
     p90: float
-    lengths: tuple[int, ...] = ()  # how many of the values each pass of a calibration gave; empty: there was one
+    lengths: tuple[Count, ...] = ()  # how many of the values each pass of a calibration gave; empty: there was one
 
     @property
     def mean(self) -> float:
@@ -189,10 +194,11 @@ class MeasuredMachine(msgspec.Struct, frozen=True, kw_only=True):
     device: str  # its name in the catalogue
     title: str
     kind: str  # cuda or cpu
-    count: int  # such devices, or cores, that one machine has
-    memory_bytes: int
+    count: Size  # such devices, or cores, that one machine has
+    memory_bytes: Count
     clocks: dict[str, float] = {}  # Hz, as reported before and after
     versions: dict[str, str] = {}
+    host: str = ""  # what it calls itself; records of before do not say
 
 
 class SampleFit(msgspec.Struct, frozen=True, kw_only=True):
@@ -209,7 +215,7 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
 
     machine: MeasuredMachine
     samples: tuple[Sample, ...]
-    complete: bool  # whether every case was timed
+    complete: bool  # whether every case of every probe was timed, and not in a hurry
     quick: bool = False
     date: str = ""  # UTC, ISO 8601: when it was finished
     fits: dict[str, SampleFit] = {}
@@ -244,8 +250,8 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
 
     machine: MeasuredMachine
     model: str
-    batch: int
-    precision: str
+    batch: Size
+    precision: Precision
     samples: tuple[Sample, ...]
     peak_bytes: float  # tensors at the fullest moment of a step
     gamma: float  # that over the sum of all layers: what reuse of memory leaves (Kahira et al. 2021, section 4.5)
@@ -268,9 +274,37 @@ def _content(record: Record, kind: str, form: type[T], where: str) -> T:
         fix = f"a file that `foretell {verb} --out FILE` wrote"
         raise BadInput(f"this is the record of a {record.kind}", where=where, fix=fix)
     try:
-        return msgspec.convert(record.content, form)
+        found = msgspec.convert(record.content, form)
     except msgspec.ValidationError as problem:
         raise BadInput(f"not the record of a {kind}: {problem}", where=where) from None
+    for at, one in enumerate(found.samples):
+        if wrong := _wrong_with(one):
+            raise BadInput(f"not the record of a {kind}: sample {at} ({one.probe}): {wrong}", where=where)
+    return found
+
+
+MAY_BE_ZERO: Final = ("overlap", "late", "context", "communicator")
+"""Figures that a machine may have none of; all others are times and factors."""
+
+LONGEST: Final = 1e15
+"""Above every time in seconds, factor and number of bytes of one device."""
+
+
+def _wrong_with(one: Sample) -> str:
+    """What no measurement gives: factors are divided by it, and their logarithms are taken."""
+    about = one.about
+    row = isinstance(about, CollectiveSample) and about.row  # a difference of two times: it may be below zero
+    least = -LONGEST if row else 0.0
+    zero = row or (isinstance(about, FigureSample) and about.name in MAY_BE_ZERO)
+    for value in (*one.values, one.p10, one.p50, one.p90):
+        if not least <= value <= LONGEST or (value == 0 and not zero):
+            return f"it has a value of {value}"
+    if isinstance(about, Kernel):
+        try:
+            tuple(about.actions())
+        except (ArithmeticError, LookupError, TypeError, ValueError) as problem:  # a ValidationError is a ValueError
+            return f"its operator cannot be priced: {problem!r}"
+    return ""
 
 
 @functools.lru_cache(maxsize=4096)

@@ -121,6 +121,7 @@ def open_configuration(file: str) -> Configuration:
     for name, reader in _readers(Path(path), text, function):
         try:
             document = reader(text)
+            _check_letters(document)
         except ForetellError as problem:
             problems.append(problem)
             continue
@@ -134,6 +135,15 @@ def open_configuration(file: str) -> Configuration:
     if problems:
         raise problems[0].within(file)
     raise BadInput("no trainer's configuration that is known here", where=file, fix=f"one of {', '.join(names())}")
+
+
+def _check_letters(document: Document) -> None:
+    """Refuse halves of letters, which escapes such as \\ud800 make: no answer could hold them."""
+    for key, value in document.items():
+        try:
+            f"{key}{value}".encode()
+        except UnicodeEncodeError as problem:
+            raise BadInput(f"{key!a} has half a letter: {problem.object[problem.start]!a}") from None
 
 
 def _named(path: Path, document: Document) -> Configuration | None:

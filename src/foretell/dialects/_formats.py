@@ -94,7 +94,7 @@ def _table(content: Any, what: str) -> Document:
 def _read_toml(text: str) -> Document:
     try:
         return _table(tomllib.loads(text), "TOML file")
-    except (tomllib.TOMLDecodeError, RecursionError) as problem:
+    except (ValueError, RecursionError) as problem:  # a ValueError too: a number of 5,000 digits
         raise BadInput(f"not TOML: {problem}") from None
 
 
@@ -163,7 +163,7 @@ YAML = FileFormat("YAML", (".yaml", ".yml"), _read_yaml, _write_yaml)
 
 def number(text: str) -> Any:
     """A word of a command line as what it is: a number, or the text."""
-    if re.fullmatch(r"[+-]?[0-9]+", text):
+    if re.fullmatch(r"[+-]?[0-9]{1,30}", text):  # more digits are a key or a hash
         return int(text)
     if re.fullmatch(r"[+-]?([0-9]+\.[0-9]*|\.?[0-9]+)(e[+-]?[0-9]+)?", text, re.IGNORECASE):
         return float(text)

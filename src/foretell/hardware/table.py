@@ -15,12 +15,12 @@ missing or wrong is an error with the file, the key, and lines that could stand 
 
 from __future__ import annotations
 
-import math
 import tomllib
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from foretell.errors import BadInput, first_of, near
+from foretell.files import read_bytes
 from foretell.hardware import quantity
 
 NEXT_LINE = "\n         "
@@ -43,6 +43,14 @@ EXAMPLES = {
     "oversubscription": "2",
 }
 """What a figure looks like under its key; others look as their kind does."""
+
+
+LARGEST = 1e15
+"""More than any count or ratio is: what is larger is a slip."""
+
+
+LONGEST = 1 << 20
+"""Bytes of a file: hardware and trainers take some thousand."""
 
 
 class Figure(NamedTuple):
@@ -162,7 +170,7 @@ class Table:
             if not isinstance(value, str):
                 raise BadInput(f"{value!r} is not a text with a unit", where=self.at(key), fix=example)
             return quantity.parse(value, kind, where=self.at(key))
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value <= 0:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= LARGEST:
             raise BadInput(f"{value!r} is not a positive number", where=self.at(key), fix=example)
         if kind == "count" and not isinstance(value, int):
             raise BadInput(f"{value!r} is not a whole number", where=self.at(key), fix=example)
@@ -199,16 +207,14 @@ def open_table(path: Path) -> Table:
     """A TOML file as a table."""
     if path.is_dir():
         raise BadInput("a folder, not a TOML file", where=str(path), fix=_inside(path))
+    if not path.exists():
+        raise BadInput("no such file", where=str(path))
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise BadInput("no such file", where=str(path)) from None
-    except OSError as problem:
-        raise BadInput(f"cannot read the file: {problem.strerror}", where=str(path)) from None
+        content = tomllib.loads(read_bytes(path, "file", most=LONGEST).decode())
     except UnicodeDecodeError as problem:
         what = f"a binary file, not a TOML file: byte {problem.start + 1:,} is no text"
         raise BadInput(what, where=str(path), fix="a text file, in UTF-8") from None
-    except tomllib.TOMLDecodeError as problem:
+    except (ValueError, RecursionError) as problem:  # a ValueError too: a number of 5,000 digits
         raise BadInput(f"not a TOML file: {problem}", where=str(path)) from None
     return Table(content, _shown(path), own=not _ships(path))
 

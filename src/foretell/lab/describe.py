@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from foretell.errors import BadInput
+from foretell.files import save
 from foretell.hardware.cluster import Cluster, DeviceGroup, Level, Link
 from foretell.hardware.this_machine import processor
 from foretell.lab.network import HEADERS, MTU, PAYLOAD, LabNetwork
@@ -95,7 +96,7 @@ def write(cluster: Cluster, path: Path) -> list[Path]:
     for link in (level.link for level in cluster.levels if _own(level.link, cluster)):
         files[path.with_name(_renamed(link, cluster, path.stem))] = _link_text(link)
     for file, text in files.items():
-        file.write_text(text, encoding="utf-8")
+        save(file, text.encode(), "cluster")
     return list(files)
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
@@ -45,9 +45,9 @@ class GradientLook(msgspec.Struct, frozen=True, kw_only=True):
 class NoiseScale(msgspec.Struct, frozen=True, kw_only=True):
     """tr(S) / |G|^2 over the later looks of a run, in samples."""
 
-    samples: float | None  # None: the gradient cannot be told from the noise
+    samples: Annotated[float, msgspec.Meta(ge=0, le=1e18)] | None  # None: the gradient cannot be told from the noise
     error: float | None  # as far as looks tell it: what the figure moves when one of them is left out; None: too few
-    sequence: int  # tokens of a sample; 0: it is no sequence
+    sequence: Annotated[int, msgspec.Meta(ge=0, le=10**9)]  # tokens of a sample; 0: it is no sequence
     looks: tuple[GradientLook, ...]
 
 

@@ -89,6 +89,10 @@ class AttentionKernel(msgspec.Struct, frozen=True):
         seen = 1 / at_least(n["key"] / of.window, 1) if of.window else 1.0  # of the keys, by one query
         return seen * (1 - seen / 2) if of.causal else seen
 
+    def made_again(self, of: Attention, n: Sizes) -> Quantity:
+        """Matrix work of the backward pass for scores that the forward pass did not keep."""
+        return 0
+
     def need(self, loop: str) -> Need:
         """What splitting a loop asks for."""
         return {"key": Need.GATHER, "qk": Need.SUM}.get(loop, Need.NOTHING)

@@ -245,6 +245,10 @@ MOST_OPERATORS = 1_000_000
 """Operators that a graph may have, repetitions counted: more is a slip, and would take minutes."""
 
 
+LARGEST = 2**80
+"""Elements of a tensor, or flops and bytes of an operator: no model has as many."""
+
+
 def check(graph: Graph, where: str = "graph") -> None:
     """Refuse a graph whose numbers do not fit together (one read from a file may be anything)."""
     if graph.schema != SCHEMA:
@@ -261,7 +265,9 @@ def check(graph: Graph, where: str = "graph") -> None:
     for block, node in graph.nodes():
         try:
             for part in PARTS:
-                node.cost(part, graph.widths(block, node))
+                cost = node.cost(part, graph.widths(block, node))
+                if not 0 <= cost.matrix + cost.vector + cost.read + cost.written <= LARGEST:
+                    raise ValueError("work that no machine does")
         except (ArithmeticError, LookupError, TypeError, ValueError) as problem:
             what = f"not a consistent graph: {node.path} {node.kind} cannot be priced: {problem!r}"
             raise BadInput(what, where=where) from None
@@ -288,6 +294,8 @@ def _wrong_with(graph: Graph, at: int, block: Block) -> Iterator[str]:
             yield f"tensor {number} lives in {owner}, which has no memory"
         if any(dim.size < 0 for dim in tensor.dims):
             yield f"a negative size in {tensor.name or tensor.dims}"
+        elif tensor.elements() > LARGEST:
+            yield f"tensor {number} has more than 2^80 elements"
     for node in block.nodes:
         numbers = [*node.outputs, *node.keeps, *(operand.tensor for operand in node.inputs)]
         if not node.outputs or not all(0 <= number < known for number in numbers):

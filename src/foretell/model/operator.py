@@ -115,6 +115,10 @@ class Operator(msgspec.Struct, frozen=True, tag_field="operator", omit_defaults=
         """The share of its work that a kernel which skips what is masked does."""
         return 1.0
 
+    def made_again(self, n: Sizes) -> Quantity:
+        """Matrix work of its backward pass that makes anew what its forward pass made and did not keep."""
+        return 0
+
     def elements(self, operand: str, n: Sizes) -> Quantity:
         """How many elements of this operand the loops touch."""
         return product(n[loop] for loop in self.spans[operand])

@@ -8,16 +8,23 @@ path/to/model.net                    a layer file of the oracle paper
 path/to/graph.json                   a graph written by `foretell analyze --graph`
 path/to/file.py:factory              a function that builds any PyTorch module
 package.module:factory               the same from an installed package
+
+The last two are code. They run if the person wrote them (`foretell.trust`); of a record that names such a model, the
+graph that it keeps is read instead.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 import re
+import zlib
 from pathlib import Path
 from typing import Any, Final, cast
 
+from foretell import trust
 from foretell.errors import BadInput, UnknownName
+from foretell.files import LARGEST
 from foretell.model import zoo
 from foretell.model.graph import Graph
 from foretell.model.importers import packages
@@ -47,7 +54,7 @@ def load(spec: str, batch: int | None = None, seq: int | None = None, dtype: str
     path = Path(spec)
     if path.is_dir() or path.suffix in (".json", ".net"):
         return _from_file(path, batch, seq, dtype)
-    if _is_factory(name, rest):
+    if is_code(spec):
         from foretell.model.importers import torch_load
 
         graph = torch_load.load(spec, batch=batch, seq=seq)
@@ -105,8 +112,42 @@ def in_words(spec: str, seq: int | None = None) -> str:
     return hf_config.text(file, seq)
 
 
-def _is_factory(name: str, rest: str) -> bool:
-    return name.endswith(".py") or ("." in name and rest.isidentifier())
+def is_code(spec: str) -> bool:
+    """Whether a text names a function that would have to be run."""
+    name, _, rest = spec.partition(":")
+    if name in zoo.names() or len(spec) > LONGEST_TEXT or "\0" in spec:
+        return False
+    path = Path(spec)
+    written = path.is_dir() or path.suffix in (".json", ".net")
+    return not written and (name.endswith(".py") or ("." in name and rest.isidentifier()))
+
+
+# what records keep of models that are code
+
+
+def packed(spec: str, graph: Graph) -> str:
+    """The graph of a model that is code, as text beside its name; nothing for models that are data."""
+    return base64.b64encode(zlib.compress(graph.to_json(), 9)).decode() if is_code(spec) else ""
+
+
+def kept(spec: str, text: str, where: str, fingerprint: str = "") -> Graph | None:
+    """The graph that a file keeps of the model it names. None: the model is data, or the person wrote its name too."""
+    if not is_code(spec) or trust.trusted(spec):
+        return None
+    if not text:
+        trust.check(spec, where)
+    try:
+        opened = zlib.decompressobj()
+        content = opened.decompress(base64.b64decode(text, validate=True), LARGEST)
+    except (ValueError, zlib.error):
+        content, opened = b"", None
+    if opened is None or not opened.eof:  # cut, or larger than any graph
+        raise BadInput(f"the graph that is kept of {spec} cannot be read", where=where, fix=f"--trust {spec}")
+    graph = Graph.from_json(content, where)
+    if fingerprint not in ("", graph.fingerprint):
+        what = f"the graph that is kept of {spec} is {graph.fingerprint}, and the record is of {fingerprint}"
+        raise BadInput(what, where=where, fix=f"--trust {spec}")
+    return graph
 
 
 def _from_zoo(spec: str, rest: str, batch: int | None, seq: int | None, dtype: str) -> Graph:

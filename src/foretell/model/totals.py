@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Set
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from foretell.caches import forgettable
 from foretell.model.dims import Split
 from foretell.model.graph import Graph, Tensor
 from foretell.model.operator import NOTHING, PARTS, OperatorPart
-from foretell.model.resize import skeleton
 from foretell.units import Quantity, somewhere
 
 
@@ -53,31 +52,9 @@ def totals(graph: Graph, split: Split | None = None) -> Totals:
     )
 
 
-def matrix_work(graph: Graph) -> Quantity:
-    """The matrix work of a step, forward and backward: that of `totals`, from the operators that do some alone."""
-    sums: dict[str, Quantity] = dict.fromkeys(PARTS, 0)
-    for at, index, parts in _multiplying(skeleton(graph)):
-        block = graph.blocks[at]
-        node = block.nodes[index]
-        widths, sizes = graph.widths(block, node), node.sizes()
-        for name in parts:
-            sums[name] = sums[name] + node.cost_at(name, widths, sizes).matrix * block.times
-    return sums["forward"] + (sums["input_gradient"] + sums["weight_gradient"])
-
-
-def forward_matrix_work(graph: Graph, chosen: Set[tuple[int, int]]) -> Quantity:
-    """The matrix work of the forward pass of some operators, by block and place."""
-    found: Quantity = 0
-    for at, index, parts in _multiplying(skeleton(graph)):
-        if (at, index) in chosen and "forward" in parts:
-            block = graph.blocks[at]
-            node = block.nodes[index]
-            found = found + node.cost_at("forward", graph.widths(block, node), node.sizes()).matrix * block.times
-    return found
-
-
+@forgettable
 @functools.lru_cache(maxsize=64)
-def _multiplying(like: Graph) -> tuple[tuple[int, int, tuple[str, ...]], ...]:
+def multiplying(like: Graph) -> tuple[tuple[int, int, tuple[str, ...]], ...]:
     """Operators with matrix work, by block and place, and the parts that have it: whatever the samples, the same."""
     found: list[tuple[int, int, tuple[str, ...]]] = []
     for at, block in enumerate(like.blocks):
@@ -97,6 +74,7 @@ class KeptStorage(NamedTuple):
     keeper: tuple[int, int]  # block and node of who keeps it
 
 
+@forgettable
 @functools.lru_cache(maxsize=8)
 def saved_storages(graph: Graph) -> tuple[KeptStorage, ...]:
     """The storages that autograd keeps, each with how many of it are alive at once.

@@ -17,11 +17,11 @@ import msgspec
 from foretell.cost.collectives import collective_seconds
 from foretell.cost.fabric import Group
 from foretell.errors import BadInput
-from foretell.hardware.cluster import Cluster, Level
+from foretell.hardware.cluster import PROCESSORS, Cluster, Level
 from foretell.hardware.measured import Point, Surface
 from foretell.oracle.anchors import COMPUTE, EXPOSED, IDLE, Anchor, Swept
 from foretell.oracle.bands import ALWAYS, bands
-from foretell.oracle.predict import Prediction
+from foretell.oracle.predict import LAYERS, Prediction
 from foretell.units import show_factor
 
 GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -29,6 +29,10 @@ GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     IDLE: ("host", "bubble", "other", "input"),
 }
 """Parts of a breakdown that a coarse measurement sees together; messages are those of every axis."""
+
+FASTEST: Final = 4.0
+"""Times that a core may be as fast as the one whose figures stand in for those of all processors: it has 64 flops a
+cycle at 2.4 GHz, and the fastest of 2026 twice as many at twice the clock."""
 
 SMALLEST: Final = 1e-3
 """Share of a step below which a part is not corrected by itself: the ratio of two small numbers is noise."""
@@ -64,14 +68,48 @@ def anchored(plain: Prediction, anchors: Sequence[Anchor], sweeps: Sequence[Anch
     widths: list[float] = []
     for anchor in steps:
         same = ask(anchor.asked) if anchor.asked else plain
+        _check_possible(anchor, same)
         findings += _findings(anchor, same)
         told.append(_corrected(anchor, same, plain))
         widths.append(_band(plain, same))
         if anchor.memory_bytes:
             findings.append(AnchorFinding("memory", same.memory_bytes, anchor.memory_bytes))
             memory.append(anchor.memory_bytes / same.memory_bytes)
-    breakdown = _mean_parts(told) if told else plain.breakdown
+    breakdown, notes = _within_peak(plain, _mean_parts(told) if told else plain.breakdown)
+    plain = msgspec.structs.replace(plain, notes=(*plain.notes, *notes))
     return _answer(plain, breakdown, _mean(memory), min(widths, default=0.0), tuple(findings))
+
+
+def _least(found: Prediction, flops: float) -> float:
+    """Seconds that so many FLOPs take at the peak of all ranks."""
+    return flops / (found.ranks * found.peak_flops)
+
+
+def _check_possible(anchor: Anchor, same: Prediction) -> None:
+    """Refuse a step that is faster than its devices can multiply, or that took more memory than they have."""
+    least = _least(same, same.model_flops)
+    if anchor.step_seconds < least / (FASTEST if same.device in PROCESSORS else 1.0):
+        raise BadInput(
+            f"a measured step of {anchor.step_seconds:g} s, and {same.model} needs {same.model_flops:.3g} FLOP for a "
+            f"batch of {same.batch:,}: {same.ranks:,} x {same.device} take {least:.3g} s at their peak of "
+            f"{same.peak_flops:.3g} FLOP/s ({same.precision}): this is {least / anchor.step_seconds:,.3g} times that",
+            where="--anchor",
+            fix="the seconds of a whole step, and in the file what was run: model, plan, cluster, batch, seq",
+        )
+    if anchor.memory_bytes > same.capacity:
+        what = f"{anchor.memory_bytes:,.0f} bytes were measured on a {same.device}, which has {same.capacity:,.0f}"
+        raise BadInput(what, where="--anchor", fix="memory_bytes of one device, or without them")
+
+
+def _within_peak(plain: Prediction, breakdown: dict[str, float]) -> tuple[dict[str, float], tuple[str, ...]]:
+    """The parts, computing no faster than the device can: what another plan was faster by may not hold for this one."""
+    step, least = sum(breakdown.values()), _least(plain, plain.hardware_flops)
+    if step >= least or plain.device in PROCESSORS:
+        return breakdown, ()
+    layers = {name: seconds for name, seconds in breakdown.items() if name in LAYERS}
+    longer = 1 + (least - step) / sum(layers.values())
+    note = f"measurements of other plans would put this one at {least / step:.0%} of the peak: it is taken at the peak"
+    return {**breakdown, **{name: seconds * longer for name, seconds in layers.items()}}, (note,)
 
 
 def _mean_parts(told: Sequence[Mapping[str, float]]) -> dict[str, float]:
@@ -85,6 +123,9 @@ def _answer(
 ) -> Anchored:
     step = sum(breakdown.values())
     change = step / plain.step_seconds
+    peak = plain.peak_flops
+    if plain.device in PROCESSORS:  # whose own peak nobody tells: at least what it did
+        peak = max(peak, plain.hardware_flops / (step * plain.ranks))
     low, high = plain.interval
     width = math.sqrt(high / low)
     width = min(width, band) if band else width
@@ -108,7 +149,8 @@ def _answer(
         "breakdown": breakdown,
         "samples_per_second": plain.samples_per_second / change,
         "tokens_per_second": plain.tokens_per_second / change,
-        "utilisation": plain.utilisation / change,
+        "peak_flops": peak,
+        "utilisation": plain.model_flops / (step * plain.ranks * peak),
         "interval": (step / width, step * width),
         "band": {"anchor": width} if band else plain.band,
         "narrower": () if band else plain.narrower,

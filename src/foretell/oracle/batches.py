@@ -28,7 +28,7 @@ from foretell.model.source import load
 from foretell.oracle.planning import PlanningAnswer
 from foretell.oracle.training import HOUR
 from foretell.plan.facts import facts
-from foretell.records.store import read
+from foretell.records.store import examined
 from foretell.summary import Summarized
 from foretell.units import show_number, show_seconds
 
@@ -138,22 +138,34 @@ def is_record(given: str | float) -> TypeGuard[str]:
     return isinstance(given, str) and (given.endswith(".json") or Path(given).is_file())
 
 
+class _OfMeasurement(msgspec.Struct, frozen=True):
+    noise: NoiseScale | None = None
+
+
+class _OfRun(msgspec.Struct, frozen=True):
+    """What is read of a run's record."""
+
+    measurement: _OfMeasurement = _OfMeasurement()
+
+
 def _measured(file: Path, length: int) -> Tradeoff:
     """The noise scale of a run, in samples of so many tokens, and what it is of."""
-    found = read(file)
-    told = found.content.get("measurement", {}).get("noise")
-    if told is None:
+    found, doubts = examined(file)
+    try:
+        noise = msgspec.convert(found.content, _OfRun).measurement.noise
+    except msgspec.ValidationError as problem:
+        raise BadInput(f"not the record of a run: {problem}", where=f"--noise-scale, {file}") from None
+    if noise is None:
         what = f"{file.name} has no noise scale: it is a {found.kind}, and its gradients were not measured"
         raise BadInput(what, where="--noise-scale", fix="foretell run MODEL --plan dp2 --task text --noise-every 5")
-    noise = msgspec.convert(told, NoiseScale)
-    if noise.samples is None:
+    if not noise.samples or not noise.looks:
         what = f"{file.name} has no noise scale: noise was all that its looks showed"
         raise BadInput(what, where="--noise-scale", fix="a run with a larger --batch, or more looks: --noise-every 2")
     if bool(noise.sequence) != bool(length):
         what = f"the noise scale is of {found.model}, and one of the two models has no sequences"
         raise BadInput(what, where="--noise-scale", fix="a run of this model")
     in_tokens = noise.sequence / length if length else 1.0
-    source = f"measured on {found.model} up to {noise.looks[-1].samples:,} samples"
+    source = "; ".join([f"measured on {found.model} up to {noise.looks[-1].samples:,} samples", *doubts])
     return Tradeoff(noise.samples * in_tokens, source=source, model=found.model)
 
 

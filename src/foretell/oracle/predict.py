@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator, Mapping
 from typing import Final, TypeVar
 
 import msgspec
 
+from foretell.cost.flops import step_flops
 from foretell.cost.memory import usable_bytes
 from foretell.cost.price import PricedProgram, priced
 from foretell.hardware.cluster import Cluster
 from foretell.model.graph import Graph
-from foretell.model.resize import skeleton
-from foretell.model.totals import forward_matrix_work, matrix_work
 from foretell.oracle.advice import harmless
 from foretell.oracle.causes import causes, rank_work
 from foretell.oracle.evidence import evidence
@@ -24,15 +22,16 @@ from foretell.plan.facts import facts
 from foretell.plan.job import micro_batch
 from foretell.plan.policies.lora import Lora
 from foretell.plan.policies.recompute import Recompute
-from foretell.plan.recomputation import Recomputation
 from foretell.plan.setting import Setting
 from foretell.program.expand import notes
 from foretell.program.rank_program import BlockKind
-from foretell.program.recomputed import recomputed
 from foretell.summary import rates
 from foretell.timeline.observation import Observation
 from foretell.timeline.result import composed
 from foretell.units import show_of, show_percent, show_seconds
+
+FASTER: Final = ", 3xTF32"
+"""How the peak is told of plans in fp32 whose attention runs on faster units than their other products."""
 
 LAYERS: Final = ("forward", "backward", "recompute")
 """Parts of a step that are the work of layers."""
@@ -53,9 +52,9 @@ class Prediction(Observation, frozen=True, kw_only=True):
     sample: str  # what a sample is: sequence, image, sample
     samples_per_second: float
     tokens_per_second: float  # 0 where samples are no sequences
-    model_flops: float  # of a step, without what runs again
+    model_flops: float  # of a step, without what runs again (cost/flops.py)
     hardware_flops: float  # of a step, with what runs again
-    precision: str  # of the matrix products, by which the peak is chosen
+    precision: str  # of the matrix products, by which the peak is chosen; and of attention, where that is faster
     peak_flops: float  # of one device, in that precision
     utilisation: float  # of the peak of all ranks, by model flops
     imbalance: float  # share of the bubble that is there because stages differ
@@ -94,9 +93,9 @@ def predict(setting: Setting, cluster: Cluster, run: TrainingRun = STEP_ALONE) -
     low, high = known.interval(made.step_seconds)
     step, low, high = (step_input(one, setting, cluster, run.conditions) for one in (made.step_seconds, low, high))
     breakdown |= {"input": step - made.step_seconds} if step > made.step_seconds else {}
-    flops = _model_flops(setting)
-    kernels = plan.prices.form.kernels
-    peak = device.matrix_rate(kernels)
+    work = step_flops(_trained(setting), setting.plan.policy(Recompute).rule, device, plan.prices.form, setting.trainer)
+    many = program.plan.microbatches
+    flops = work.model * many
     tokens = facts(setting.graph).sequence * setting.job.batch
     ranks = setting.plan.ranks
     found = Prediction(
@@ -111,16 +110,16 @@ def predict(setting: Setting, cluster: Cluster, run: TrainingRun = STEP_ALONE) -
         device=device.name,
         batch=setting.job.batch,
         ranks=ranks,
-        microbatches=program.plan.microbatches,
+        microbatches=many,
         micro_batch=micro_batch(setting.job, setting.plan),
         sample=facts(setting.graph).sample,
         samples_per_second=setting.job.batch / step,
         tokens_per_second=tokens / step,
         model_flops=flops,
-        hardware_flops=flops + _flops_again(setting),
-        precision=kernels,
-        peak_flops=peak,
-        utilisation=flops / (step * ranks * peak),
+        hardware_flops=work.hardware * many,
+        precision=plan.prices.form.kernels + (FASTER if work.faster else ""),
+        peak_flops=work.peak,
+        utilisation=flops / (step * ranks * work.peak),
         imbalance=made.imbalance / breakdown["bubble"] if "bubble" in breakdown else 0.0,
         interval=(low, high),
         band=known.factors(),
@@ -172,30 +171,6 @@ def _compute(plan: PricedProgram, kind: BlockKind) -> float:
     return sum(own.get(name, 0.0) for own in (forward, backward) for name in LAYERS)
 
 
-def _model_flops(setting: Setting) -> float:
-    """Matrix work of a step, forward and backward, that the model itself needs."""
-    return float(_matrix_flops(_trained(setting)) * setting.plan.microbatches)
-
-
-def _flops_again(setting: Setting) -> float:
-    """Matrix work of a step that runs a second time, by the plan's recompute policy."""
-    rule = setting.plan.policy(Recompute).rule
-    return float(_recomputed_flops(_trained(setting), rule) * setting.plan.microbatches)
-
-
 def _trained(setting: Setting) -> Graph:
     """The model with its adapters, where it has some."""
     return setting.plan.policy(Lora).trained(setting.graph)
-
-
-@functools.lru_cache(maxsize=256)
-def _recomputed_flops(graph: Graph, rule: Recomputation) -> float:
-    """Of one micro-batch."""
-    known = recomputed(skeleton(graph), rule)
-    return forward_matrix_work(graph, known.again | known.inside)
-
-
-@functools.lru_cache(maxsize=256)
-def _matrix_flops(graph: Graph) -> float:
-    """Of one micro-batch."""
-    return matrix_work(graph)

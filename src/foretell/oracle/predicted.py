@@ -10,6 +10,7 @@ import msgspec
 
 from foretell.errors import BadInput
 from foretell.hardware.disturbance import CALM
+from foretell.model.source import kept
 from foretell.oracle.predict import Prediction, explained, predict
 from foretell.oracle.request import Request
 from foretell.oracle.resolve import Resolved, resolve
@@ -52,7 +53,8 @@ def _anchored(request: Request) -> tuple[Resolved, Prediction]:
 
     asked = resolve(request)
     cluster, findings = with_sweeps(asked.place, anchors)
-    asked = asked._replace(cluster=cluster)
+    doubts = (note for anchor in anchors for note in anchor.notes)
+    asked = asked._replace(cluster=cluster, notes=(*asked.notes, *doubts))
     corrected = anchored(_told(asked), anchors, findings, ask)
     if request.run.asked:
         amount = whole(corrected, asked.setting, cluster, request.run)
@@ -65,6 +67,9 @@ def _changed(request: Request, words: Mapping[str, str | int]) -> Request:
     from foretell.oracle.request import read
 
     changes: dict[str, Any] = {**words}
+    graph, fingerprint = (str(changes.pop(name, "")) for name in ("graph", "fingerprint"))
+    if changes.get("model", request.model) != request.model:
+        changes["graph"] = kept(changes["model"], graph, "--anchor", fingerprint)
     if "plan" in changes:
         changes["plan"] = parse(changes["plan"])
     if "cluster" in changes:

@@ -86,7 +86,7 @@ class SearchEffort(msgspec.Struct, frozen=True, kw_only=True):
 class MeasurementFiles(msgspec.Struct, frozen=True, kw_only=True):
     """What was measured, as files."""
 
-    calibration: str = ""  # a file, none, or empty: the newest of this device that is kept here
+    calibration: str = ""  # a file, none, or empty: the best of this device that is kept here
     profile: str = ""
     anchors: tuple[str, ...] = ()
 

@@ -67,7 +67,8 @@ def resolve(request: Request) -> Resolved:
     if request.cluster is None:
         return Resolved(request, setting, None, notes)
     place = plans.place(request.plan.ranks)
-    return Resolved(request, setting, _profiled(request, setting, place.cluster), (*notes, *place.notes))
+    cluster, doubts = _profiled(request, setting, place.cluster)
+    return Resolved(request, setting, cluster, (*notes, *place.notes, *doubts))
 
 
 def setting_of(request: Request, graph: Graph, plan: Plan, batch: int, software: Trainer | None = None) -> Setting:
@@ -244,16 +245,18 @@ def place_of(request: Request, ranks: int = 0) -> CalibratedPlace:
     return found if request.upgrade is None else found._replace(cluster=request.upgrade.of(found.cluster))
 
 
-def _profiled(request: Request, setting: Setting, cluster: Cluster) -> Cluster:
-    """The cluster with what was measured of the model's layers, where they were."""
+def _profiled(request: Request, setting: Setting, cluster: Cluster) -> tuple[Cluster, tuple[str, ...]]:
+    """The cluster with what was measured of the model's layers, where they were, and what speaks against that."""
     if not request.measured.profile:
-        return cluster
+        return cluster, ()
     from foretell.cost.samples import profile
     from foretell.oracle.profiles import with_profile
     from foretell.records import store
 
     file = request.measured.profile
-    return with_profile(setting, cluster, request.model, profile(store.read(Path(file)), file))
+    found = store.examined(Path(file))
+    known = with_profile(setting, cluster, request.model, profile(found.record, file))
+    return known, tuple(f"{file}: {doubt}" for doubt in found.doubts)
 
 
 # notes

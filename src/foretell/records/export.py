@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -11,8 +9,9 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from foretell.errors import BadInput
+from foretell.files import save
 from foretell.records.columns import COLUMNS, IDENTITY
-from foretell.records.tables import pyarrow, write_csv
+from foretell.records.tables import as_arrow, as_csv, pyarrow
 
 Lines: TypeAlias = Sequence[Sequence[Any]]
 
@@ -22,32 +21,22 @@ def export(file: str, columns: Sequence[str], lines: Lines) -> None:
     target = Path(file)
     if target.suffix not in WRITERS:
         raise BadInput(f"{file!r} has no ending that says how to write it", where="--to", fix=", ".join(WRITERS))
-    handle, temporary = -1, ""
-    try:
-        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=".", suffix=target.suffix)
-        os.close(handle)
-        WRITERS[target.suffix](Path(temporary), columns, lines)
-        Path(temporary).replace(target)
-    except OSError as problem:
-        raise BadInput(f"cannot be written: {problem.strerror}", where=file) from None
-    finally:
-        if temporary:
-            Path(temporary).unlink(missing_ok=True)
+    save(target, WRITERS[target.suffix](columns, lines), "table")
 
 
-def _json(path: Path, columns: Sequence[str], lines: Lines) -> None:
+def _json(columns: Sequence[str], lines: Lines) -> bytes:
     rows = [dict(zip(columns, line, strict=True)) for line in lines]
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(rows), indent=1) + b"\n")
+    return msgspec.json.format(msgspec.json.encode(rows), indent=1) + b"\n"
 
 
-def _parquet(path: Path, columns: Sequence[str], lines: Lines) -> None:
+def _parquet(columns: Sequence[str], lines: Lines) -> bytes:
     arrow = pyarrow()
     values = list(zip(*lines, strict=True)) or [()] * len(columns)
     made = {
         name: arrow.array(column, arrow.string() if _is_text(name, column) else arrow.float64())
         for name, column in zip(columns, values, strict=True)
     }
-    pyarrow("parquet").write_table(arrow.table(made), path)
+    return as_arrow(arrow.table(made), ".parquet")
 
 
 def _is_text(name: str, values: Sequence[Any]) -> bool:
@@ -57,8 +46,8 @@ def _is_text(name: str, values: Sequence[Any]) -> bool:
     return any(isinstance(value, str) for value in values)
 
 
-WRITERS: Final[dict[str, Callable[[Path, Sequence[str], Lines], None]]] = {
-    ".csv": write_csv,
+WRITERS: Final[dict[str, Callable[[Sequence[str], Lines], bytes]]] = {
+    ".csv": as_csv,
     ".json": _json,
     ".parquet": _parquet,
 }

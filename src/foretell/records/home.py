@@ -10,10 +10,21 @@ VARIABLE: Final = "FORETELL_RECORDS"
 """The folder, for those who want another."""
 
 
+HOMELESS: Final = Path("/nonexistent")
+"""The home of those who have none, as in Debian's list of users: nothing is found there, and nothing can be written."""
+
+
 def home() -> Path:
     """The folder of this person's records; it may not be there yet."""
     given = os.environ.get(VARIABLE, "")
     if given:
         return Path(given)
     base = os.environ.get("XDG_DATA_HOME", "")
-    return (Path(base) if base else Path.home() / ".local" / "share") / "foretell" / "records"
+    return (Path(base) if base else _person() / ".local" / "share") / "foretell" / "records"
+
+
+def _person() -> Path:
+    try:
+        return Path.home()
+    except RuntimeError:  # no HOME, and a user that no list has, as containers start them
+        return HOMELESS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -33,11 +34,17 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     @property
     def identity(self) -> str:
         """What the file is called: kind, moment, and a digest of the content."""
-        import hashlib
+        return identity(msgspec.json.decode(msgspec.json.encode(self)))
 
-        moment = "".join(c for c in self.created if c.isdigit())[:20]
-        digest = hashlib.sha256(msgspec.json.encode(self, order="deterministic")).hexdigest()[:12]
-        return f"{self.kind}-{moment}-{digest}"
+
+def identity(content: Mapping[str, Any]) -> str:
+    """The name of a record that a file has, as it was when it was written: of any schema, before it is brought up."""
+    import hashlib
+
+    moment = "".join(c for c in str(content.get("created", "")) if c.isdigit())[:20]
+    items = ([msgspec.json.encode(one, order="deterministic") for one in item] for item in content.items())
+    digest = hashlib.sha256(b"{" + b",".join(map(b":".join, items)) + b"}").hexdigest()[:12]
+    return f"{content.get('kind', '')}-{moment}-{digest}"
 
 
 def record(kind: str, content: dict[str, Any], **about: Any) -> Record:

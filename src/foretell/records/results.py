@@ -3,41 +3,35 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
 from foretell.errors import BadInput, first_of
-from foretell.records.columns import Row, row
+from foretell.files import shown
+from foretell.records.columns import IDENTITY, Row, row
 from foretell.records.query import select
-from foretell.records.store import read
-
-SUFFIX: Final = ".json"
-"""Of a record. Files that are being written have another one, so that nothing half written is read."""
+from foretell.records.store import files, records
 
 
 class FoundRecords(NamedTuple):
-    """Lines of the table, oldest first, and the files that are no records, with the reason."""
+    """Lines of the table, oldest first, the files that are no records, with the reason, and what is doubted."""
 
     rows: list[Row]
     unreadable: dict[str, str]
-
-
-def files(folder: Path) -> list[Path]:
-    """What may be records: the files in a folder, by name."""
-    if not folder.is_dir():
-        return []
-    return sorted(path for path in folder.glob(f"*{SUFFIX}") if not path.name.startswith("."))
+    doubts: dict[str, str]  # by the record's name
 
 
 def table(folder: Path) -> FoundRecords:
     """All records of a folder."""
-    found = FoundRecords([], {})
-    for path in files(folder):
-        try:
-            found.rows.append(row(path.stem, msgspec.to_builtins(read(path))))
-        except BadInput as problem:
-            found.unreadable[str(path)] = problem.what
+    found = FoundRecords([], {}, {})
+    for path, one in records(folder):
+        if isinstance(one, BadInput):
+            found.unreadable[shown(path)] = one.what
+            continue
+        found.rows.append(row(path.stem, msgspec.to_builtins(one.record)))
+        if one.doubts:
+            found.doubts[path.stem] = "; ".join(one.doubts)
     return found
 
 
@@ -45,7 +39,9 @@ def results(folder: Path, condition: str = "", kind: str = "") -> FoundRecords:
     """The records of a folder for which a condition in SQL holds, of one kind or of all."""
     every = table(folder)
     rows = [row for row in every.rows if not kind or row["kind"] == kind]
-    return FoundRecords(select(rows, condition), every.unreadable)
+    chosen_rows = select(rows, condition)
+    names = {line[IDENTITY] for line in chosen_rows}
+    return every._replace(rows=chosen_rows, doubts={name: why for name, why in every.doubts.items() if name in names})
 
 
 def chosen(folder: Path, part: str) -> Path:

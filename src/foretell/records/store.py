@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Final, NamedTuple, cast
 
 import msgspec
 
 from foretell.errors import BadInput
-from foretell.files import PRIVATE, read_bytes, write_whole
+from foretell.files import PRIVATE, is_folder, read_bytes, shown, write_whole
+from foretell.records.doubts import doubts
 from foretell.records.record import Record
 from foretell.records.upgrade import upgrade
 
@@ -46,24 +47,49 @@ def _publish(temporary: Path, target: Path) -> None:
             temporary.replace(target)
 
 
-KEPT = "foretell results, which lists the records that are kept"
+SUFFIX: Final = ".json"
+KEPT: Final = "foretell results, which lists the records that are kept"
+
+
+class ReadRecord(NamedTuple):
+    """A record, and what a person should know of it before its figures are believed."""
+
+    record: Record
+    doubts: tuple[str, ...]
 
 
 def read(path: Path) -> Record:
     """A record from its file, brought up to the newest schema."""
+    return examined(path).record
+
+
+def examined(path: Path) -> ReadRecord:
+    """A record from its file, with what speaks against it: it is used all the same, but not silently."""
     try:
         content: Any = msgspec.json.decode(read_bytes(path, "record", fix=KEPT))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
-        raise BadInput(f"not a record: {problem}", where=str(path), fix=KEPT) from None
+        raise BadInput(f"not a record: {problem}", where=shown(path), fix=KEPT) from None
     if not isinstance(content, dict):
-        raise BadInput("not a record: it is not an object", where=str(path), fix=KEPT)
+        raise BadInput("not a record: it is not an object", where=shown(path), fix=KEPT)
+    written = cast("dict[str, Any]", content)
     try:
-        return msgspec.convert(upgrade(cast("dict[str, Any]", content), str(path)), Record)
+        found = msgspec.convert(upgrade(written, shown(path)), Record)
     except msgspec.ValidationError as problem:
-        raise BadInput(f"not a record: {problem}", where=str(path), fix=KEPT) from None
+        raise BadInput(f"not a record: {problem}", where=shown(path), fix=KEPT) from None
+    return ReadRecord(found, tuple(doubts(path, written)))
 
 
-def records(folder: Path) -> Iterator[Record]:
-    """Every record of a folder, oldest name first."""
-    for path in sorted(folder.glob("*.json")):
-        yield read(path)
+def records(folder: Path) -> Iterator[tuple[Path, ReadRecord | BadInput]]:
+    """Every file of a folder that may be a record, oldest name first: what is in it, or why it is none."""
+    for path in files(folder):
+        try:
+            yield path, examined(path)
+        except BadInput as problem:
+            yield path, problem
+
+
+def files(folder: Path) -> list[Path]:
+    """What may be records: the files in a folder, by name. Files that are being written have another ending."""
+    if not is_folder(folder):
+        return []
+    return sorted(path for path in folder.glob(f"*{SUFFIX}") if not path.name.startswith("."))

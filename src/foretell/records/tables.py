@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import csv
 import importlib
+import io
 from collections.abc import Callable, Iterable, Sequence
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, Final
 
 from foretell.errors import BadInput, MissingExtra
+from foretell.files import check_file, save
 
 ARROW: Final = (".parquet", ".arrow")
 
@@ -29,11 +31,7 @@ def writable(file: str | PathLike[str]) -> str:
         raise BadInput(f"{name}: no table is written like this", where="--table", fix="plans.csv, plans.parquet")
     if Path(name).suffix in ARROW:
         pyarrow()
-    try:
-        Path(name).touch()
-    except OSError as problem:
-        what = f"{name} cannot be written: {problem.strerror}"
-        raise BadInput(what, where="--table", fix="another file") from None
+    check_file(Path(name), "--table")
     return name
 
 
@@ -45,16 +43,23 @@ def write_table(
 ) -> None:
     """Write lines to a .csv, or the same as a pyarrow.Table to a .parquet or .arrow file."""
     path = Path(writable(file))
-    if path.suffix == ".csv":
-        write_csv(path, columns, lines())
-    elif path.suffix == ".parquet":
-        pyarrow("parquet").write_table(arrow(), path)
+    content = as_csv(columns, lines()) if path.suffix == ".csv" else as_arrow(arrow(), path.suffix)
+    save(path, content, "table")
+
+
+def as_csv(columns: Sequence[str], lines: Iterable[Sequence[Any]]) -> bytes:
+    text = io.StringIO(newline="")
+    out = csv.writer(text, lineterminator="\n")
+    out.writerow(columns)
+    out.writerows(lines)
+    return text.getvalue().encode()
+
+
+def as_arrow(table: Any, suffix: str) -> bytes:
+    """A pyarrow.Table as the content of a .parquet or .arrow file."""
+    content = io.BytesIO()
+    if suffix == ".parquet":
+        pyarrow("parquet").write_table(table, content)
     else:
-        pyarrow("feather").write_feather(arrow(), str(path))
-
-
-def write_csv(path: Path, columns: Sequence[str], lines: Iterable[Sequence[Any]]) -> None:
-    with path.open("w", newline="", encoding="utf-8") as file:
-        out = csv.writer(file, lineterminator="\n")
-        out.writerow(columns)
-        out.writerows(lines)
+        pyarrow("feather").write_feather(table, content)
+    return content.getvalue()

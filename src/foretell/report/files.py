@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
 from foretell.errors import BadInput
+from foretell.files import check_file
+from foretell.files import save as save_whole
 from foretell.report.page import Page, figure_style, html
 from foretell.report.png import png
 from foretell.report.svg import Chart, alone
@@ -21,7 +22,7 @@ def save(page: Page, file: str) -> int:
     content = html(page).encode()
     if len(content) > LARGEST:
         raise BadInput(f"the page has {len(content):,} bytes", where="--html", fix="fewer micro-batches or ranks")
-    _write(Path(file), content, "--html")
+    save_whole(Path(file), content, "page")
     return len(content)
 
 
@@ -29,15 +30,6 @@ def check_page(file: str | None) -> None:
     """Refuse a file that no page can be written to, before all that it would show is made."""
     if file is not None:
         check_file(Path(file), "--html")
-
-
-def check_file(path: Path, option: str) -> None:
-    """Refuse a file that cannot be written, before what it would hold is made."""
-    why = "it is a folder" if path.is_dir() else "" if path.parent.is_dir() else f"there is no folder {path.parent}"
-    if not why and not os.access(path if path.exists() else path.parent, os.W_OK):
-        why = "permission denied"
-    if why:
-        raise BadInput(f"{path} cannot be written: {why}", where=option, fix="another file")
 
 
 def save_figures(page: Page, folder: str, kind: str = "svg") -> list[str]:
@@ -50,7 +42,7 @@ def save_figures(page: Page, folder: str, kind: str = "svg") -> list[str]:
         ) from None
     names = [f"{chart.name}.{kind}" for chart in page.charts]
     for chart, name in zip(page.charts, names, strict=True):
-        _write(Path(folder) / name, DRAWINGS[kind]([chart]), f"--{kind}")
+        save_whole(Path(folder) / name, DRAWINGS[kind]([chart]), "drawing")
     return names
 
 
@@ -64,7 +56,7 @@ def check_drawing(file: Path, where: str) -> None:
 def save_drawing(charts: Sequence[Chart], file: Path, where: str, paper: bool = False) -> None:
     """Write charts as one drawing, of the kind that the file's name ends with; on `paper` it has a background."""
     check_drawing(file, where)
-    _write(file, DRAWINGS[file.suffix.lower().removeprefix(".")](charts, paper), where)
+    save_whole(file, DRAWINGS[file.suffix.lower().removeprefix(".")](charts, paper), "drawing")
 
 
 def _svg(charts: Sequence[Chart], paper: bool = False) -> bytes:
@@ -77,10 +69,3 @@ def _png(charts: Sequence[Chart], paper: bool = False) -> bytes:
 
 DRAWINGS: Final[dict[str, Callable[..., bytes]]] = {"svg": _svg, "png": _png}
 """How a drawing is written, by the end of its file's name."""
-
-
-def _write(path: Path, content: bytes, where: str) -> None:
-    try:
-        path.write_bytes(content)
-    except OSError as problem:
-        raise BadInput(f"{path} cannot be written: {problem.strerror}", where=where, fix="another file") from None

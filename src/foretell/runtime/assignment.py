@@ -10,7 +10,7 @@ from foretell.errors import BadInput
 from foretell.hardware.disturbance import CALM, Disturbance
 from foretell.learning.gradient_noise import GradientLook
 from foretell.learning.tempo import FREE, Tempo
-from foretell.model.source import in_words
+from foretell.model.source import in_words, kept, named
 from foretell.oracle.request import Request
 from foretell.oracle.resolve import resolve
 from foretell.plan.job import per_rank
@@ -66,23 +66,29 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
     dry: bool = False  # one rank alone, beside others that are not there
     alone: bool = False  # whether an axis of one rank is put on the model too: what its wrapper costs by itself
     seat: Seat | None = None  # None: all ranks are started here
+    graph: str = ""  # of a model that is code, in the record of its run (`model.source.packed`)
 
     def __post_init__(self) -> None:
         """A configuration is a model of the zoo: whoever runs it, or reads its record, need not have the file."""
-        msgspec.structs.force_setattr(self, "model", in_words(self.model, self.seq or None))
+        words = in_words(self.model, self.seq or None)
+        if words != named(self.model):  # and they have the sequence, too
+            msgspec.structs.force_setattr(self, "seq", 0)
+        msgspec.structs.force_setattr(self, "model", words)
 
     @property
     def setting(self) -> Setting:
         """The plan with its model, job and trainer. One that breaks rules is refused."""
-        return _setting(self.model, self.plan, self.batch, self.seq, self.trainer, self.optimizer)
+        return _setting(self.model, self.graph, self.plan, self.batch, self.seq, self.trainer, self.optimizer)
 
 
 @functools.lru_cache(maxsize=64)
-def _setting(model: str, plan: str, batch: int, seq: int, trainer: str, optimizer: str) -> Setting:
+def _setting(model: str, graph: str, plan: str, batch: int, seq: int, trainer: str, optimizer: str) -> Setting:
     """Of a run, whose every rank and page asks for it."""
     read = parse(plan)
     samples = batch or per_rank(read.microbatches, read)
     request = Request(model=model, plan=read, batch=samples, seq=seq, trainer=trainer, optimizer=optimizer)
+    if graph:
+        request = request.changed(graph=kept(model, graph, "the record of a run"))
     return resolve(request).setting
 
 
@@ -153,6 +159,7 @@ class Failure(msgspec.Struct, frozen=True):
     where: str = ""
     fix: str = ""
     begun: bool = True  # False: no rank was started, and another try would end the same
+    at: float = 0.0  # when a rank said so, by the monotonic clock of its machine
 
     def raised(self, reports: tuple[Report, ...] = ()) -> BadInput:
         """As an error to raise: a person is told the same, whichever process found out."""
@@ -166,6 +173,14 @@ class RunFailed(BadInput):
 
     def __init__(self, what: str, *, where: str = "", fix: str = "", reports: tuple[Report, ...] = ()) -> None:
         super().__init__(what, where=where, fix=fix)
+        self.reports = reports
+
+
+class RunStopped(KeyboardInterrupt):
+    """A run that somebody interrupted, with what its ranks had measured until then."""
+
+    def __init__(self, reports: tuple[Report, ...]) -> None:
+        super().__init__()
         self.reports = reports
 
 

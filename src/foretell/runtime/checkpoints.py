@@ -1,15 +1,20 @@
 # pyright: basic
 """Checkpoints: a run that lost a rank goes on from the last one, as if nothing had happened.
 
-Each rank writes its own part beside the last whole checkpoint. When all parts are on the disk, one line is put in the
-place of another: whenever a rank dies, there is a whole checkpoint, the old one or the new one. What is in it decides
-all that follows: weights, buffers, the optimizer's states, the state of the random numbers, how many batches were read,
-and what was measured so far.
+Each rank writes its own part beside the last whole checkpoint. When all parts are on the disk and were read back, a
+manifest with their checksums makes them a checkpoint: whenever a rank dies, there is a whole one. The one before it is
+kept, too, for the day on which the disk has forgotten a part of the newest. What is in a part decides all that follows:
+weights, buffers, the optimizer's states, the state of the random numbers, how many batches were read, and what was
+measured so far.
 """
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
+import io
 import os
+import platform
 import shutil
 import signal
 import tempfile
@@ -24,6 +29,7 @@ import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 
 from foretell.errors import BadInput
+from foretell.files import write_whole
 from foretell.learning.gradient_noise import GradientLook
 from foretell.plan.refusal import Refusal
 from foretell.plan.setting import Setting
@@ -31,7 +37,11 @@ from foretell.runtime import restart_log
 from foretell.runtime.assignment import Assignment, Collective, HeldOutCheck
 from foretell.runtime.subject import Subject
 
-LATEST = "latest.json"
+MANIFEST = "checkpoint.json"
+LOCK = "held-by.json"
+
+KEPT = 2
+"""Checkpoints that a folder has: the newest, and the one to fall back to."""
 
 
 class RankProgress(msgspec.Struct, kw_only=True):
@@ -50,11 +60,21 @@ class RankProgress(msgspec.Struct, kw_only=True):
     reserved: int = 0
 
 
-class Latest(msgspec.Struct, frozen=True):
-    """The checkpoint that counts, and what it is of."""
+class Manifest(msgspec.Struct, frozen=True):
+    """What makes parts a checkpoint: the run that it is of, and the checksum (SHA-256) of each rank's part."""
 
     step: int
     of: str
+    parts: list[str]
+
+
+class Holder(msgspec.Struct, frozen=True):
+    """Who writes in a folder, for those who may not."""
+
+    process: int
+    host: str
+    model: str
+    plan: str
 
 
 def refusals(setting: Setting, method: str) -> list[Refusal]:
@@ -91,6 +111,7 @@ class Checkpoints:
         self._of = _question(assignment)
         self._fate = restart_log.Fate(steps=assignment.fail_at, mtbf=assignment.fail_every, seed=assignment.seed)
         self._folder.mkdir(parents=True, exist_ok=True)
+        self._lock = _held(self._folder, assignment) if rank == 0 else -1  # until this process ends, however it does
         dead = sum(one.what == restart_log.DIED for one in restart_log.events(self._folder))
         self._doom = self._fate.of_life(dead, dist.get_world_size())
         self._begun = 0.0
@@ -119,9 +140,19 @@ class Checkpoints:
 
     def write(self, step: int, subject: Subject, optimizer: Any, progress: RankProgress) -> None:
         """All ranks take part, and none goes on before the checkpoint counts."""
+        try:
+            self._write(step, subject, optimizer, progress)
+        except OSError as problem:
+            what = f"no checkpoint can be written in {self._folder}: {problem.strerror}; the one before is as it was"
+            raise BadInput(
+                what, where="--checkpoint", fix="more room there, or another folder with a copy of it"
+            ) from None
+
+    def _write(self, step: int, subject: Subject, optimizer: Any, progress: RankProgress) -> None:
         start = time.monotonic()
         folder = self._folder / f"step-{step}"
         folder.mkdir(exist_ok=True)
+        (folder / MANIFEST).unlink(missing_ok=True)  # of one that was passed over: its parts are made anew
         content = {
             "weights": [_weights(part) for part in subject.parts],
             "states": [_states(one) for one in _optimizers(optimizer)],
@@ -129,12 +160,13 @@ class Checkpoints:
             "random": torch.get_rng_state(),
             "progress": msgspec.json.encode(progress),
         }
-        _save(content, folder / f"rank-{self._rank}.pt")
-        dist.barrier()
+        sums: list[Any] = [None] * dist.get_world_size()
+        dist.all_gather_object(sums, _save(content, _part(folder, self._rank)))
         if self._rank == 0:
-            _replace(self._folder / LATEST, msgspec.json.encode(Latest(step, self._of)))
+            write_whole(folder / MANIFEST, msgspec.json.encode(Manifest(step, self._of, sums)))
+            last = [one for one in _newest_first(self._folder) if _step(one) <= step][:KEPT]
             for old in self._folder.glob("step-*"):
-                if old != folder:
+                if old not in last:
                     shutil.rmtree(old, ignore_errors=True)
             restart_log.note(self._folder, restart_log.WROTE, step, time.monotonic() - start)
         dist.barrier()
@@ -143,10 +175,10 @@ class Checkpoints:
 
     def read(self, subject: Subject, optimizer: Any) -> RankProgress | None:
         """Put everything as it was; none where there is no checkpoint yet."""
-        latest = self._latest()
-        if latest is None:
+        folder = self._whole()
+        if folder is None:
             return None
-        content = torch.load(self._folder / f"step-{latest.step}" / f"rank-{self._rank}.pt", weights_only=True)
+        content = torch.load(_part(folder, self._rank), weights_only=True)
         with torch.no_grad():
             for part, weights in zip(subject.parts, content["weights"], strict=True):
                 for name, tensor in _named(part):
@@ -158,15 +190,77 @@ class Checkpoints:
         torch.set_rng_state(content["random"])
         return msgspec.json.decode(content["progress"], type=RankProgress)
 
-    def _latest(self) -> Latest | None:
-        file = self._folder / LATEST
-        if not file.is_file():
-            return None
-        found = msgspec.json.decode(file.read_bytes(), type=Latest)
+    def _whole(self) -> Path | None:
+        """The newest checkpoint that every rank finds as it was written."""
+        wrong: list[str] = []
+        folders = _newest_first(self._folder)
+        dist.barrier()  # all have looked before anybody writes
+        for folder in folders:
+            said: list[Any] = [None] * dist.get_world_size()
+            dist.all_gather_object(said, self._wrong(folder))
+            why = next(filter(None, said), "")
+            if not why:
+                return folder
+            wrong.append(f"{folder.name}: {why}")
+            if self._rank == 0:
+                restart_log.note(self._folder, restart_log.PASSED, _step(folder), why=why)
+        if wrong:
+            what = f"no checkpoint in {self._folder} is as it was written; {'; '.join(wrong)}"
+            raise BadInput(what, where="--checkpoint", fix="a copy of the folder, or an empty one to begin anew")
+        return None
+
+    def _wrong(self, folder: Path) -> str:
+        """Why this rank cannot go on from a checkpoint; nothing where it can."""
+        try:
+            found = msgspec.json.decode((folder / MANIFEST).read_bytes(), type=Manifest)
+        except (OSError, msgspec.DecodeError):
+            return f"{MANIFEST} cannot be read"
         if found.of != self._of:
             what = f"{self._folder} has checkpoints of another run"
             raise BadInput(what, where="--checkpoint", fix="an empty folder, or the same model, plan, batch and seed")
-        return found
+        part = _part(folder, self._rank)
+        try:
+            right = _checksum(part) == found.parts[self._rank]
+        except (OSError, IndexError):
+            return f"{part.name} cannot be read"
+        return "" if right else f"{part.name} has another checksum than when it was written"
+
+
+def _held(folder: Path, assignment: Assignment) -> int:
+    """Keep others out of a folder while this process lives: two runs in one would take each other's checkpoints."""
+    handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise BadInput(f"{folder} is in use: {_holder(handle)}", where="--checkpoint", fix="another folder") from None
+    except OSError:
+        return handle  # a file system that has no locks
+    holder = Holder(os.getpid(), platform.node(), assignment.model, assignment.plan)
+    os.ftruncate(handle, 0)
+    os.pwrite(handle, msgspec.json.encode(holder), 0)
+    return handle
+
+
+def _holder(handle: int) -> str:
+    try:
+        one = msgspec.json.decode(os.pread(handle, 1 << 16, 0), type=Holder)
+    except msgspec.DecodeError:  # it has just begun
+        return "another run writes checkpoints there"
+    return f"process {one.process} on {one.host} writes checkpoints of {one.model} under {one.plan} there"
+
+
+def _newest_first(folder: Path) -> list[Path]:
+    """Folders of checkpoints that have a manifest: what was not finished does not count."""
+    return sorted((one.parent for one in folder.glob(f"step-*/{MANIFEST}")), key=_step, reverse=True)
+
+
+def _step(folder: Path) -> int:
+    number = folder.name.removeprefix("step-")
+    return int(number) if number.isdigit() else 0
+
+
+def _part(folder: Path, rank: int) -> Path:
+    return folder / f"rank-{rank}.pt"
 
 
 def _question(assignment: Assignment) -> str:
@@ -232,20 +326,17 @@ def _local(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
-def _save(content: Any, file: Path) -> None:
-    """All of it, on the disk, or nothing."""
-    part = file.with_suffix(".part")
-    with part.open("wb") as out:
-        torch.save(content, out)
-        out.flush()
-        os.fsync(out.fileno())
-    part.replace(file)
+def _save(content: Any, file: Path) -> str:
+    """All of it, on the disk, or nothing; the checksum of what was written, which is what is read back."""
+    made = io.BytesIO()
+    torch.save(content, made)
+    checksum = hashlib.sha256(made.getbuffer()).hexdigest()
+    write_whole(file, made.getbuffer())
+    if _checksum(file) != checksum:
+        raise BadInput(f"{file} is not what was written to it", where="--checkpoint", fix="another disk")
+    return checksum
 
 
-def _replace(file: Path, content: bytes) -> None:
-    part = file.with_suffix(".part")
-    with part.open("wb") as out:
-        out.write(content)
-        out.flush()
-        os.fsync(out.fileno())
-    part.replace(file)
+def _checksum(file: Path) -> str:
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()

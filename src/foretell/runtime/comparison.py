@@ -15,6 +15,7 @@ from foretell.hardware import catalog
 from foretell.hardware.cluster import Cluster
 from foretell.hardware.disturbance import CALM, Disturbance
 from foretell.learning.tempo import Tempo
+from foretell.model.source import kept
 from foretell.oracle.calibrations import with_calibration
 from foretell.oracle.disturbed import predict_disturbed, stage_of, with_wait
 from foretell.oracle.explain import Bottleneck
@@ -22,11 +23,12 @@ from foretell.oracle.predict import Prediction
 from foretell.program.expand import expand
 from foretell.program.expanded import ExpandedProgram
 from foretell.program.lower import lower
+from foretell.records.doubts import impossible
 from foretell.records.record import Record
 from foretell.runtime.assignment import Assignment, Collective, Report
 from foretell.runtime.expected import expected, whenever
 from foretell.runtime.limits import limits
-from foretell.runtime.measure import Measurement
+from foretell.runtime.measure import Measurement, check
 from foretell.runtime.outside import Outside, outside
 from foretell.runtime.recording import HERE, cluster_of
 from foretell.timeline.simulate import Simulated, simulate
@@ -91,7 +93,8 @@ def foreseen(
         what = f"ranks compute on {assignment.device}, and {where.text} has {where.device.name}"
         raise BadInput(what, where="--on", fix=f"--on {HERE}, which is the default")
     known = with_calibration(setting, where, calibration)
-    return _at_pace(predict_disturbed(known.setting, known.cluster, disturbance), assignment.tempo)
+    found = _at_pace(predict_disturbed(known.setting, known.cluster, disturbance), assignment.tempo)
+    return msgspec.structs.replace(found, notes=(*known.notes, *found.notes))
 
 
 GRADIENT = ("input", "forward", "backward", "recompute", "host")
@@ -170,24 +173,33 @@ def ran(found: Record, where: str, cluster: str = "") -> RunRecord:
     """A record as a run, on the cluster that it names or another one."""
     if found.kind != "run":
         raise BadInput(f"a record of a {found.kind}, not of a run", where=where, fix="a file that `foretell run` wrote")
+    for why in impossible(msgspec.to_builtins(found)):
+        raise BadInput(why, where=where, fix="another run: nothing is learnt from this one")
     content: dict[str, Any] = found.content
     try:
         measured = msgspec.convert(content["measurement"], Measurement)
+        check(measured)
+        assignment = msgspec.convert(content["assignment"], Assignment)
+        if assignment.graph:
+            kept(assignment.model, assignment.graph, where, found.fingerprint)
         return RunRecord(
-            assignment=msgspec.convert(content["assignment"], Assignment),
+            assignment=assignment,
             measured=measured,
             place=int(content["place"]),
             places=tuple(int(one["place"].get("pp", 0)) for one in content.get("reports", ())) or (0,) * measured.ranks,
             cluster=_cluster(found, cluster),
         )
-    except (KeyError, TypeError, AttributeError, msgspec.ValidationError) as problem:
+    except (KeyError, TypeError, AttributeError, OverflowError, ValueError) as problem:
         raise BadInput(f"not a whole record of a run: {problem}", where=where) from None
 
 
 def reports_of(found: Record, where: str) -> tuple[Assignment, tuple[Report, ...], dict[str, float]]:
     """What was asked of the ranks of a run, what each of them saw, and how stale gradients were."""
     one = ran(found, where)
-    reports = msgspec.convert(found.content.get("reports", ()), tuple[Report, ...])
+    try:
+        reports = msgspec.convert(found.content.get("reports", ()), tuple[Report, ...])
+    except msgspec.ValidationError as problem:
+        raise BadInput(f"not a whole record of a run: reports: {problem}", where=where) from None
     return one.assignment, reports, one.measured.staleness
 
 

@@ -4,7 +4,9 @@
 A fork that has torch already meets its first collective within hundredths of a second; a fresh process takes
 seconds. This process computes nothing itself, so that a fork finds no threads that it would wait for.
 
-    python -m foretell.runtime.fork_server FOLDER [MODULE]      an assignment (JSON) on every line of standard input
+    python -m foretell.runtime FOLDER [MODULE]
+
+reads lines of JSON: the code that may be run (`foretell.trust`), and an assignment.
 
 MODULE is somebody else's way to train (`bench/engine.py` says what is in it), in the place of our appliers.
 """
@@ -18,7 +20,9 @@ import os
 import signal
 import sys
 import tempfile
+import time
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
@@ -29,6 +33,7 @@ import torch._dynamo  # what torch would import at the first step of every fork
 import torch.distributed as dist
 from torch.distributed.rendezvous import rendezvous
 
+from foretell import trust
 from foretell.errors import ForetellError
 from foretell.model.importers.torch_child import answered
 from foretell.model.importers.torch_load import trace_in_forks
@@ -37,16 +42,14 @@ from foretell.processes import answer_lines, end_with_parent
 from foretell.runtime import appliers, dry_run, hosts, journal, rank_rendezvous
 from foretell.runtime.assignment import Assignment, Failure, Report, RunOutcome, Seat
 from foretell.runtime.compute_emulation import emulated
-from foretell.runtime.guard import LOST_RANK, Guard, ended_by
+from foretell.runtime.guard import CONSEQUENCE, LOST_RANK, Guard
 from foretell.runtime.place import RankPlace, by_srun
 from foretell.runtime.rank_rendezvous import PATIENCE
 from foretell.runtime.training import trained
 from foretell.runtime.worker import begun, by_own, checked, leave
 
-CONSEQUENCE = "Consequence"
-
-LOST = ("gloo", "lost rank", "heard nothing from rank")
-"""What a rank says that misses another one: gloo's words, and those of our own collectives."""
+LOST = ("gloo", "lost rank", "heard nothing from rank", "Connection reset", "Connection closed", "Broken pipe")
+"""What a rank says that misses another one: gloo's words, those of our own collectives, and of sockets."""
 
 OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "Cannot allocate memory")
 """What torch and the kernel say."""
@@ -122,11 +125,12 @@ def _rank(
             torch.save(weights, folder / f"weights-{rank}.pt")
         _write(meeting / f"report-{rank}.json", report)
         leave()
-    except ForetellError as problem:
-        _write(meeting / f"failure-{rank}.json", _said(problem))
     except BaseException as problem:
-        _write(meeting / f"failure-{rank}.json", _broken(rank, problem))
-    leave(1)
+        try:
+            told = _said(problem) if isinstance(problem, ForetellError) else _broken(rank, problem)
+            _write(meeting / f"failure-{rank}.json", told)
+        finally:  # whatever happens, the code of the process that forked this one does not go on here
+            leave(1)
 
 
 def _place(seat: Seat | None, rank: int, world: int) -> RankPlace:
@@ -153,51 +157,59 @@ def _write(file: Path, told: Report | Failure) -> None:
 
 
 def _said(problem: ForetellError) -> Failure:
-    return Failure(type(problem).__name__, problem.what, problem.where, problem.fix)
+    return Failure(type(problem).__name__, problem.what, problem.where, problem.fix, at=time.monotonic())
 
 
 def _broken(rank: int, problem: BaseException) -> Failure:
     """An error of a rank. One that misses another rank is the consequence of an error, not the error."""
-    if any(word in str(problem) for word in OUT_OF_MEMORY) or isinstance(problem, MemoryError):
-        last = str(problem).strip().splitlines()[:1]
-        return Failure("BadInput", f"rank {rank} ran out of memory: {''.join(last)}", fix=LESS)
+    full = next(filter(_lacks_memory, _chain(problem)), None)
+    if full is not None:
+        last = str(full).strip().splitlines()[:1]
+        return Failure("BadInput", f"rank {rank} ran out of memory: {''.join(last)}", fix=LESS, at=time.monotonic())
     lines = traceback.format_exc(limit=-4)
-    lost = isinstance(problem, dist.DistError) or any(word in str(problem) for word in LOST)
-    kind = CONSEQUENCE if lost else "BadInput"
-    return Failure(kind, f"rank {rank} ended with an error:\n{lines}")
+    kind = CONSEQUENCE if any(map(_misses, _chain(problem))) else "BadInput"
+    return Failure(kind, f"rank {rank} ended with an error:\n{lines}", at=time.monotonic())
+
+
+def _lacks_memory(problem: BaseException) -> bool:
+    return isinstance(problem, MemoryError) or any(word in str(problem) for word in OUT_OF_MEMORY)
+
+
+def _misses(problem: BaseException) -> bool:
+    """Whether an error only says that another rank is not there any more."""
+    return isinstance(problem, dist.DistError | ConnectionError) or any(word in str(problem) for word in LOST)
+
+
+def _chain(problem: BaseException | None) -> Iterator[BaseException]:
+    """An error and those that it was raised from."""
+    while problem is not None:
+        yield problem
+        problem = problem.__cause__
 
 
 def _why(guard: Guard, meeting: Path) -> Failure:
-    """The first cause that is known: an error of a rank's own, a signal, or what the others noticed of it."""
-    said = {rank: _told(meeting / f"failure-{rank}.json") for rank in guard.ranks}
-    causes = [_placed(one, guard.where(rank)) for rank, one in said.items() if one and one.kind != CONSEQUENCE]
-    causes += [ended_by(rank, code, guard.where(rank)) for rank, code in guard.failed.items() if code < 0]
-    causes += [guard.still] if guard.still else []
-    causes += [_placed(one, guard.where(rank)) for rank, one in said.items() if one]
-    rank, code = next(iter(guard.failed.items()), (0, 0))
-    return next(iter(causes), Failure("BadInput", f"rank {rank} ended with {code}", guard.where(rank)))
+    """The first cause that is known."""
+    files = {rank: meeting / f"failure-{rank}.json" for rank in guard.ranks}
+    return guard.cause({rank: _told(file) for rank, file in files.items() if file.is_file()})
 
 
-def _told(file: Path) -> Failure | None:
-    return msgspec.json.decode(file.read_bytes(), type=Failure) if file.is_file() else None
-
-
-def _placed(failure: Failure, where: str) -> Failure:
-    return failure if failure.where else msgspec.structs.replace(failure, where=where)
+def _told(file: Path) -> Failure:
+    return msgspec.json.decode(file.read_bytes(), type=Failure)
 
 
 def main() -> None:
-    end_with_parent()
     rank_rendezvous.learn()
     folder = Path(sys.argv[1])
     by = importlib.import_module(sys.argv[2]) if len(sys.argv) > 2 else None
     trace_in_forks(answered)
     gc.freeze()  # forks look for garbage, and need not look through all of torch
     run: Any = getattr(by, "outcome", functools.partial(outcome, by=by))
-    answer_lines(lambda line: msgspec.json.encode(run(msgspec.json.decode(line, type=Assignment), folder)))
+
+    def answer(line: bytes) -> bytes:
+        written, assignment = msgspec.json.decode(line, type=tuple[list[str], Assignment])
+        trust.trust(*written)
+        return msgspec.json.encode(run(assignment, folder))
+
+    answer_lines(answer)
     if by is not None and os.getpgrp() == os.getpid():
         os.killpg(0, signal.SIGKILL)  # what a framework started and left behind is of this group, and ends with it
-
-
-if __name__ == "__main__":
-    main()

@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Iterable
 from pathlib import Path
+
+import msgspec
 
 from foretell.runtime import journal
 from foretell.runtime.assignment import Failure
@@ -23,6 +26,9 @@ STOPPED = 5.0
 LOST_RANK = "LostRank"
 """The kind of a failure that is no error of the program: a signal ended or stopped a rank."""
 
+CONSEQUENCE = "Consequence"
+"""The kind of a failure of a rank that only misses another one."""
+
 LOOK = 0.05
 """Seconds between two looks."""
 
@@ -35,7 +41,8 @@ class Guard:
         self._folder, self._patience = folder, patience
         self._begun = time.monotonic()
         self._stopped: dict[int, float] = {}
-        self.failed: dict[int, int] = {}  # rank to how it ended
+        self.failed: dict[int, int] = {}  # rank to how it ended, in the order in which that was seen
+        self.ended: tuple[int, ...] = ()  # ranks that were still at work when all were ended
         self.still: Failure | None = None
 
     def over(self) -> bool:
@@ -52,11 +59,11 @@ class Guard:
 
     def _one_ended(self) -> bool:
         """Whether a rank has. One that has written its report has done all of its work, however it ends: threads of
-        gloo's may abort it when others close what they listen to."""
+        gloo's may abort it when others close what they listen to. One that has not failed, even if it says 0."""
         child, status = os.waitpid(-1, os.WNOHANG)
         if child in self._left:
             rank, code = self._left.pop(child), os.waitstatus_to_exitcode(status)
-            if code and not (self._folder / f"report-{rank}.json").is_file():
+            if not (self._folder / f"report-{rank}.json").is_file():
                 self.failed[rank] = code
         return bool(child)
 
@@ -72,9 +79,34 @@ class Guard:
         waits = max(self._patience, START) if any(one.begins for one in last.values()) else self._patience
         if now - max((one.since for one in last.values()), default=now) < waits:
             return None
-        rank = min(last, key=lambda rank: last[rank].order)
+        rank = self._furthest_behind(last)
         what = f"no rank went on for {waits:g} s; rank {rank} is the furthest behind"
         return Failure("BadInput", what, self.where(rank), "--patience, if a step may take that long")
+
+    def _furthest_behind(self, ranks: Iterable[int]) -> int:
+        return min(ranks, key=lambda rank: self._at(rank).order)
+
+    # why it ended
+
+    def cause(self, said: dict[int, Failure]) -> Failure:
+        """The first cause, by how each rank ended and not by who complained first: `said` is what ranks wrote of it.
+
+        A rank that ended without a word did so of itself. So did one that a signal ended, but for SIGABRT: gloo's
+        threads abort ranks whose peers are gone. Then come errors of a rank's own, and a rank that stands still. That
+        another rank was missed is the consequence of something: of a rank that never ended, if there is one.
+        """
+        silent = {rank: code for rank, code in self.failed.items() if rank not in said}
+        aborted = [rank for rank, code in silent.items() if code == -signal.SIGABRT]
+        found = [self._ended_by(rank, code) for rank, code in silent.items() if rank not in aborted]
+        own = sorted((one for one in said.items() if one[1].kind != CONSEQUENCE), key=lambda one: one[1].at)
+        found += [self._placed(rank, one) for rank, one in own]
+        found += [self.still] if self.still else []
+        found += [self._ended_by(rank, silent[rank]) for rank in aborted]
+        if self.ended and not found:
+            rank = self._furthest_behind(self.ended)
+            what = f"rank {rank} did not go on, and the others gave up waiting for it"
+            found.append(Failure("BadInput", what, self.where(rank)))
+        return found[0] if found else self._placed(*min(said.items(), key=lambda one: one[1].at))
 
     def _at(self, rank: int) -> At:
         return journal.at(self._folder, rank) or At(0, journal.START, self._begun)
@@ -83,7 +115,24 @@ class Guard:
         """Where a rank was last seen, for people."""
         return str(self._at(rank))
 
+    def _placed(self, rank: int, failure: Failure) -> Failure:
+        return failure if failure.where else msgspec.structs.replace(failure, where=self.where(rank))
+
+    def _ended_by(self, rank: int, code: int) -> Failure:
+        """A rank that a signal ended, or that left without a word."""
+        if code >= 0:
+            what = (
+                f"rank {rank} ended with exit code {code} {'and said no word' if code else 'before its work was done'}"
+            )
+            fix = "look in the model's code for who calls os._exit or exit"
+            return Failure("BadInput", what, self.where(rank), fix)
+        name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
+        memory = "the kernel does so when memory runs out: fewer samples, or +recompute:block"
+        what = f"rank {rank} was ended by signal {-code} ({name})"
+        return Failure(LOST_RANK, what, self.where(rank), memory if -code == signal.SIGKILL else "")
+
     def _end(self) -> None:
+        self.ended = tuple(self._left.values())
         for child in self._left:
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
@@ -95,11 +144,3 @@ def _state(process: int) -> str:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
     except (OSError, IndexError):
         return ""
-
-
-def ended_by(rank: int, code: int, where: str) -> Failure:
-    """A rank that a signal ended."""
-    name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
-    memory = "the kernel does so when memory runs out: fewer samples, or +recompute:block"
-    what = f"rank {rank} was ended by signal {-code} ({name})"
-    return Failure(LOST_RANK, what, where, memory if -code == signal.SIGKILL else "")

@@ -66,6 +66,24 @@ class Measurement(Observation, frozen=True, kw_only=True):
             yield "loss", f"{self.losses[0]:.4g} to {self.losses[-1]:.4g}"
 
 
+def check(measured: Measurement) -> None:
+    """Raise a ValueError for figures that no run has: a record may say anything, and shares of them are taken."""
+    figures = {
+        "step_seconds": measured.step_seconds,
+        "memory_bytes": measured.memory_bytes,
+        "memory.allocated": measured.memory.allocated,
+        "batch": measured.batch,
+        "ranks": measured.ranks,
+    }
+    for name, value in figures.items():
+        if not 0 < value <= LARGEST:
+            raise ValueError(f"{name} is {value}")
+
+
+LARGEST = 1e18
+"""Above every second, byte and sample of a step."""
+
+
 def measurement(assignment: Assignment, plan: str, batch: int, reports: Sequence[Report]) -> Measurement:
     """One observation of what all ranks have seen."""
     length = _round(assignment, reports)

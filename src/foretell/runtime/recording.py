@@ -11,6 +11,7 @@ import msgspec
 from foretell.cost.samples import MeasuredMachine
 from foretell.hardware import this_machine
 from foretell.hardware.cluster import Cluster
+from foretell.model.source import packed
 from foretell.records.home import home
 from foretell.records.record import record
 from foretell.records.store import write
@@ -40,16 +41,17 @@ def recorded(
     assignment: Assignment, reports: Sequence[Report], folder: str = "", cluster: str = "", failure: str = ""
 ) -> Measurement:
     """The same with the file that it was written to, beside all that every rank has said, and why it ended early."""
-    found = observed(assignment, reports)
+    found, graph = observed(assignment, reports), assignment.setting.graph
+    whole = msgspec.structs.replace(assignment, graph=packed(assignment.model, graph))
     content: dict[str, Any] = {
-        "assignment": msgspec.to_builtins(assignment),
+        "assignment": msgspec.to_builtins(whole),
         "machine": msgspec.to_builtins(machine(assignment.device)),
         "measurement": msgspec.to_builtins(found),
         "place": critical_rank(reports).place.get("pp", 0),
         "reports": [msgspec.to_builtins(msgspec.structs.replace(report, trace=[])) for report in reports],
         **({"failure": failure} if failure else {}),
     }
-    about = {"model": assignment.model, "plan": found.plan, "fingerprint": assignment.setting.graph.fingerprint}
+    about = {"model": assignment.model, "plan": found.plan, "fingerprint": graph.fingerprint}
     made = record(FAILED if failure else "run", content, versions=reports[0].versions, cluster=cluster or HERE, **about)
     return msgspec.structs.replace(found, record=str(write(Path(folder) if folder else home(), made)))
 

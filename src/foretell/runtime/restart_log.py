@@ -5,8 +5,9 @@ They are lines in the folder of the run's checkpoints, because no process outliv
 
 from __future__ import annotations
 
+import contextlib
 import math
-import os
+import platform
 import random
 import time
 from collections.abc import Iterator, Sequence
@@ -16,9 +17,11 @@ from statistics import fmean
 
 import msgspec
 
+from foretell.files import append_lines, read_bytes
+
 FILE = "lives.jsonl"
 
-BEGAN, WROTE, DIED, ENDED = "began", "wrote", "died", "ended"
+BEGAN, WROTE, DIED, ENDED, PASSED = "began", "wrote", "died", "ended", "passed over"
 
 
 class RunEvent(msgspec.Struct, frozen=True):
@@ -26,29 +29,48 @@ class RunEvent(msgspec.Struct, frozen=True):
 
     what: str
     step: int
-    at: float  # seconds of the machine's clock
+    at: float  # seconds of the monotonic clock, which nobody sets: it begins when the machine does
     seconds: float = 0.0  # that it took
     rank: int = 0
+    boot: str = ""  # which start of which machine that clock is of
+    date: float = 0.0  # seconds of the clock on the wall, between two boots
+    why: str = ""  # a checkpoint was passed over
 
 
-def note(folder: Path, what: str, step: int, seconds: float = 0.0, rank: int = 0) -> None:
-    """Add a line: one write, so that lines of several ranks do not mix, and that the next life finds it."""
-    line = msgspec.json.encode(RunEvent(what, step, time.time(), seconds, rank)) + b"\n"
-    file = os.open(folder / FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+def _seconds(before: RunEvent, after: RunEvent) -> float:
+    """From one to the other. Clocks on the wall are set now and then: theirs is a guess, and never less than none."""
+    if before.boot == after.boot:
+        return after.at - before.at
+    return max(0.0, after.date - before.date) if before.date else 0.0
+
+
+def _boot() -> str:
     try:
-        os.write(file, line)
-        os.fsync(file)
-    finally:
-        os.close(file)
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return platform.node()
+
+
+def note(folder: Path, what: str, step: int, seconds: float = 0.0, rank: int = 0, why: str = "") -> None:
+    """Add a line: one write, so that lines of several ranks do not mix, and that the next life finds it."""
+    event = RunEvent(what, step, time.monotonic(), seconds, rank, _boot(), time.time(), why)
+    append_lines(folder / FILE, msgspec.json.encode(event))
 
 
 def events(folder: Path) -> list[RunEvent]:
-    """All that happened so far; nothing where nobody wrote."""
-    try:
-        lines = (folder / FILE).read_bytes().split(b"\n")[:-1]
-    except FileNotFoundError:
-        return []
-    return [msgspec.json.decode(line, type=RunEvent) for line in lines]
+    """All that happened so far; nothing where nobody wrote. A line that was cut is passed over."""
+    path = folder / FILE
+    lines = read_bytes(path, "log of restarts").splitlines() if path.exists() else []
+    found: list[RunEvent] = []
+    for line in lines:
+        with contextlib.suppress(msgspec.DecodeError):
+            found.append(msgspec.json.decode(line, type=RunEvent))
+    return found
+
+
+def last_checkpoint(folder: Path) -> int | None:
+    """The measured steps that the last checkpoint has."""
+    return next((one.step for one in reversed(events(folder)) if one.what == WROTE), None)
 
 
 # failures that are rehearsed
@@ -100,15 +122,18 @@ class RestartLog(msgspec.Struct, frozen=True, kw_only=True):
     interval: float  # seconds of steps between two checkpoints
     mtbf: float  # that was asked for; 0: failures came by themselves, or at set steps
     not_reached: tuple[int, ...] = ()  # steps before which a rank was to die, and none did
+    passed_over: tuple[str, ...] = ()  # checkpoints that were not as they had been written: the one before was taken
 
 
 def restarts(
     found: Sequence[RunEvent], steps: Sequence[float], every: int, mtbf: float, fail_at: Sequence[int] = ()
 ) -> RestartLog:
     """What moments come to; `steps` are the seconds of those that count."""
+    passed = tuple(f"step {one.step}: {one.why}" for one in found if one.what == PASSED)
+    found = [one for one in found if one.what != PASSED]
     productive = sum(steps)
-    between = sum(after.at - before.at for before, after in pairwise(found) if before.what == ENDED)
-    seconds = found[-1].at - found[0].at - between  # one that was asked to go on later rested in between
+    # one that was asked to go on later rested in between
+    seconds = sum(_seconds(before, after) for before, after in pairwise(found) if before.what != ENDED)
     writing = [one.seconds for one in found if one.what == WROTE]
     restarts = list(_restarts(found))
     return RestartLog(
@@ -123,6 +148,7 @@ def restarts(
         interval=every * productive / len(steps) if steps else 0.0,
         mtbf=mtbf,
         not_reached=tuple(fail_at[sum(one.what == DIED for one in found) :]),  # one for each life
+        passed_over=passed,
     )
 
 
@@ -131,4 +157,4 @@ def _restarts(found: Sequence[RunEvent]) -> Iterator[float]:
     is counted from the last that was written."""
     for before, after in pairwise(found):
         if after.what == BEGAN and before.what != ENDED:
-            yield after.at - before.at
+            yield _seconds(before, after)

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from foretell.errors import BadInput
+from foretell.files import save
 from foretell.runtime.assignment import Happening, Report
 from foretell.timeline.simulate import Simulated
 from foretell.timeline.trace import trace
@@ -35,10 +35,7 @@ def merged(reports: Sequence[Report], predicted: Simulated | None) -> dict[str, 
 
 
 def write_merged(reports: Sequence[Report], predicted: Simulated | None, file: str) -> None:
-    try:
-        Path(file).write_bytes(msgspec.json.encode(merged(reports, predicted)))
-    except OSError as problem:
-        raise BadInput(f"cannot be written: {problem.strerror}", where=file, fix="another file: --trace FILE") from None
+    save(Path(file), msgspec.json.encode(merged(reports, predicted)), "trace")
 
 
 def _named(event: dict[str, Any]) -> dict[str, Any]:

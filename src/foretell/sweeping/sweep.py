@@ -7,6 +7,7 @@ there when it is asked again.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any, NamedTuple, TypeAlias
 import msgspec
 
 from foretell.errors import BadInput, ForetellError
+from foretell.files import shown
 from foretell.hardware import catalog
 from foretell.oracle.calibrations import NONE, device_of, file_of
 from foretell.records import store
@@ -103,6 +105,7 @@ class Sweep(Summarized, frozen=True, kw_only=True):
     answered: int  # now
     kept: int  # answered before
     complete: bool  # False: interrupted, and rows of cells that were not reached say so
+    notes: tuple[str, ...] = ()  # files among the answers that were left out, or changed
 
     @property
     def failures(self) -> tuple[SweepRow, ...]:
@@ -136,7 +139,7 @@ def sweep(
     answers: Engine = ENGINES[engine].answers
     if any(ANSWERS[ask].ALONE for ask in {cell.ask for cell in cells}):
         jobs = 1
-    known = kept(folder) if folder is not None else {}
+    known, notes = kept(folder) if folder is not None else KeptAnswers({})
     found = {place: known[cell.fingerprint] for place, cell in enumerate(cells) if cell.fingerprint in known}
     before = len(found)
     left = [place for place in range(len(cells)) if place not in found]
@@ -156,7 +159,7 @@ def sweep(
     finally:
         done.close()
     rows = tuple(found.get(place) or row(cell, MISSING) for place, cell in enumerate(cells))
-    return Sweep(rows=rows, answered=len(found) - before, kept=before, complete=complete)
+    return Sweep(rows=rows, answered=len(found) - before, kept=before, complete=complete, notes=notes)
 
 
 def _untold(done: int, kept: int, total: int) -> None:
@@ -166,18 +169,33 @@ def _untold(done: int, kept: int, total: int) -> None:
 # answers that last
 
 
-def kept(folder: Path) -> dict[str, SweepRow]:
-    """The answers in a folder by the fingerprint of their question; other records are left alone."""
-    return dict(_kept(folder))
+class KeptAnswers(NamedTuple):
+    """By the fingerprint of their question; and what is to be said of files beside them."""
+
+    answers: dict[str, SweepRow]
+    notes: tuple[str, ...] = ()
 
 
-def _kept(folder: Path) -> Iterator[tuple[str, SweepRow]]:
-    for one in store.records(folder):
-        if one.kind == KIND:
-            try:
-                yield one.content["fingerprint"], msgspec.convert(one.content["row"], SweepRow)
-            except (KeyError, msgspec.ValidationError):  # of another version, whose answers are not ours
-                continue
+class _KeptRow(msgspec.Struct, frozen=True):
+    """What is read of a record."""
+
+    fingerprint: str
+    row: SweepRow
+
+
+def kept(folder: Path) -> KeptAnswers:
+    """The answers in a folder. Other records are left alone, and those of another version, which are not ours."""
+    answers: dict[str, SweepRow] = {}
+    notes: list[str] = []
+    for path, one in store.records(folder):
+        if isinstance(one, BadInput):
+            notes.append(f"left out, {one.what} ({shown(path)})")
+        elif one.record.kind == KIND:
+            with contextlib.suppress(msgspec.ValidationError):
+                found = msgspec.convert(one.record.content, _KeptRow)
+                answers[found.fingerprint] = found.row
+                notes += [f"{shown(path)}: {doubt}" for doubt in one.doubts]
+    return KeptAnswers(answers, tuple(notes))
 
 
 def _keep(folder: Path, cell: SweepCell, answer: SweepRow) -> None:

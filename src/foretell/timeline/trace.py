@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from foretell.files import save
 from foretell.timeline.fold import BUDGET, fold
 from foretell.timeline.simulate import Event, Simulated
 
@@ -46,7 +47,7 @@ def write_trace(simulated: Simulated, path: str | Path) -> None:
     """Write the trace of a step to a file; one whose name ends in .gz is compressed, which viewers open too."""
     content = msgspec.json.encode(trace(simulated))
     path = Path(path)
-    path.write_bytes(gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
+    save(path, gzip.compress(content, mtime=0) if path.suffix == ".gz" else content, "trace")
 
 
 def _place(stream: str) -> tuple[int, str]:

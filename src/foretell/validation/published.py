@@ -1,4 +1,4 @@
-"""The studies that ship: the folder `studies/published` of the source tree."""
+"""The studies that ship: inside an installed package, or in the folder `studies` of the source tree."""
 
 from __future__ import annotations
 
@@ -7,25 +7,34 @@ from typing import Final
 
 from foretell.errors import BadInput, unknown
 
-FOLDER: Final = Path(__file__).parents[3] / "studies" / "published"
+
+def studies(name: str) -> Path:
+    """The folder of a study: a package has those that answers are compared with, the source tree all of them."""
+    package = Path(__file__).parents[1]
+    installed = package / "studies" / name
+    return installed if installed.is_dir() else package.parents[1] / "studies" / name
+
+
+FOLDER: Final = studies("published")
 FILES: Final = (
     "vtrain_single.csv",
     "vtrain_multi.csv",
     "ultrascale_h100.csv",
     "llm_measured.csv",
+    "finetune_measured.csv",
     "cnn_measured.csv",
     "paradl.csv",
 )
 
-OWN: Final = Path(__file__).parents[3] / "studies" / "h200_steps"
+OWN: Final = studies("h200_steps")
 OWN_FILES: Final = ("measured.jsonl", "second.jsonl", "unseen.jsonl", "compiled.jsonl")
 
-SANITY: Final = Path(__file__).parents[3] / "studies" / "sanity" / "sanity.csv"
+SANITY: Final = studies("sanity") / "sanity.csv"
 """Asked for by name only: nothing is learnt from it, and it is on no scoreboard."""
 
 
 def own_files() -> list[Path]:
-    """Our own training steps, where the source tree is."""
+    """Our own training steps."""
     return [OWN / file for file in OWN_FILES if (OWN / file).is_file()]
 
 
@@ -33,7 +42,8 @@ def files(*wanted: str) -> list[Path]:
     """The files that ship, or those of these names, each once."""
     found = [FOLDER / file for file in FILES if (FOLDER / file).is_file()]
     if not found:
-        raise BadInput("the published studies are not here", where=str(FOLDER), fix="a FILE, or the source tree")
+        fix = "pip install --force-reinstall foretell, or a FILE"
+        raise BadInput("the published studies are not here", where=str(FOLDER), fix=fix)
     names = {path.stem: path for path in found}
     if SANITY.is_file():
         names["sanity"] = SANITY

@@ -10,7 +10,7 @@ FAULT: Final = "cluster fault"
 """Runs that met a fault of their cluster teach nothing; they are counted apart."""
 
 TOGETHER: Final = {
-    **dict.fromkeys(("pdlf", "pdll", "pdlt"), "pdl"),
+    **dict.fromkeys(("pdlf", "pdll", "pdlt", "paradl"), "pdl"),
     **dict.fromkeys(("timm", "timmn", "timm10", "timm11"), "timm"),
     **dict.fromkeys(("mlp", "mlq"), "mlp"),
     **dict.fromkeys(("vtrain_single", "vtrain_multi"), "vtrain"),
@@ -18,7 +18,7 @@ TOGETHER: Final = {
 }
 """Tables of one paper, or runs of one machine and software: left out together."""
 
-BY_SOURCE: Final = ("llm", "cnn")
+BY_SOURCE: Final = ("llm", "finetune", "cnn")
 """Families whose files collect runs of many sources, which their first subset names."""
 
 

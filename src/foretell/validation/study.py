@@ -1,7 +1,8 @@
 """A measured run as the setting that it was, or the reason why it cannot be compared.
 
 A study family (`studies/`) turns each line of a file into a `MeasuredRun` or a `NotScored`. What a line leaves
-blank (recompute, precision, micro-batch) is never filled in: the line is not scored, and its reason is
+blank is a stated default (`assumed` says which) or, where there is none, every plan that the run may have been
+(`others`); runs with either are scored apart as well. Without a default the line is not scored, and its reason is
 counted. A row says which memory number was printed, and of which rank.
 """
 
@@ -9,14 +10,16 @@ from __future__ import annotations
 
 import csv
 import functools
+import io
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, Literal, Protocol, TypeAlias, cast
+from typing import Any, Final, Literal, Protocol, TypeAlias, TypeVar, cast
 
 import msgspec
 
 from foretell.errors import BadInput, ForetellError, first_of
+from foretell.files import decode_json, read_text
 from foretell.model import zoo
 from foretell.model.importers import packages
 from foretell.plan.job import Job, make_job
@@ -26,6 +29,7 @@ from foretell.plan.text import parse
 from foretell.registry import OpenSet
 
 GIB: Final = 2**30
+T = TypeVar("T")
 
 Outcome: TypeAlias = Literal["ok", "oom", "failed"]
 """What became of the run: it finished, it ran out of memory, or it failed and nobody says why."""
@@ -74,14 +78,26 @@ class MeasuredRun(msgspec.Struct, frozen=True, kw_only=True):
     memory: tuple[MeasuredPeak, ...] = ()
     outcome: Outcome = "ok"
     subsets: tuple[str, ...] = ()
-    assumed: tuple[str, ...] = ()  # what the source leaves unsaid, as it was taken
     timed: Timed = "step"
     publication: Publication | None = None
+    assumed: tuple[str, ...] = ()  # what the source does not say, in words
+    others: tuple[Plan, ...] = ()  # further plans that the run may have been
 
     @property
     def choice(self) -> tuple[str, ...]:
         """Rows with the same answer are ways to do the same thing with the same software: their order is compared."""
         return (self.model, self.cluster, *(str(value) for value in msgspec.structs.astuple(self.job)))
+
+
+class MeasuredCall(msgspec.Struct, frozen=True, kw_only=True):
+    """One collective or kernel, timed alone, with its price: no model, job or plan."""
+
+    id: str
+    what: str
+    seconds: float
+    predicted: float
+    chosen: str = ""  # the algorithm that the price is of
+    subsets: tuple[str, ...] = ()
 
 
 class NotScored(msgspec.Struct, frozen=True):
@@ -101,8 +117,8 @@ class StudyFamily(Protocol):
     COLUMNS: frozenset[str]
     """Columns (or keys) that a file of this family has, beside any others."""
 
-    def rows(self, lines: list[Line]) -> Iterator[MeasuredRun | NotScored]:
-        """Every line, mapped; in order."""
+    def rows(self, lines: list[Line]) -> Iterator[MeasuredRun | MeasuredCall | NotScored]:
+        """Every line, mapped; in order. All are runs, or all are calls."""
         ...
 
 
@@ -113,10 +129,11 @@ class Study(msgspec.Struct, frozen=True):
     family: str
     rows: tuple[MeasuredRun, ...]
     not_scored: tuple[NotScored, ...]
+    calls: tuple[MeasuredCall, ...] = ()
 
     @property
     def total(self) -> int:
-        return len(self.rows) + len(self.not_scored)
+        return len(self.rows) + len(self.calls) + len(self.not_scored)
 
 
 FAMILIES: Final = OpenSet("foretell.validation.studies", "study")
@@ -124,11 +141,30 @@ FAMILIES: Final = OpenSet("foretell.validation.studies", "study")
 
 def read(path: Path) -> Study:
     """The study that a file holds: CSV with the columns of a family, or JSON lines with its keys."""
-    lines = _json_lines(path) if path.suffix in (".jsonl", ".json") else _csv(path)
+    lines = _json_lines(path) if path.suffix in (".jsonl", ".json") else csv_lines(path)
     name, family = recognise(lines, path)
-    mapped = list(family.rows(lines))
+    mapped = list(family.rows(_whole_lines(lines, family.COLUMNS, path)))
     rows = tuple(item for item in mapped if isinstance(item, MeasuredRun))
-    return Study(path.stem, name, rows, tuple(item for item in mapped if isinstance(item, NotScored)))
+    calls = tuple(item for item in mapped if isinstance(item, MeasuredCall))
+    return Study(path.stem, name, rows, tuple(item for item in mapped if isinstance(item, NotScored)), calls)
+
+
+LONGEST_CELL: Final = 4000
+"""Letters of a cell: remarks are sentences."""
+
+LARGEST: Final = 1e18
+"""No number of something, and no measured number, is larger than this."""
+
+
+def _whole_lines(lines: list[Line], columns: Iterable[str], path: Path) -> list[Line]:
+    """Lines that have a cell, maybe a blank one, in each of these columns."""
+    for number, line in enumerate(lines, 1):
+        for column, cell in line.items():
+            if len(cell) > LONGEST_CELL:
+                what = f"{column[:80]} has {len(cell):,} letters, where at most {LONGEST_CELL:,} are read"
+                raise BadInput(what, where=f"{path}, run {number}")
+    blank = dict.fromkeys(columns, "")
+    return [blank | dict(line) for line in lines]
 
 
 def recognise(lines: list[Line], path: Path) -> tuple[str, StudyFamily]:
@@ -148,14 +184,14 @@ def recognise(lines: list[Line], path: Path) -> tuple[str, StudyFamily]:
     return best, families[best]
 
 
-def _csv(path: Path) -> list[Line]:
+def csv_lines(path: Path) -> list[Line]:
+    """The lines of a table, by column."""
+    text = read_text(path, "study", fix="a CSV file in UTF-8")
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            return [
-                {key.strip(): (value or "").strip() for key, value in _named(line)} for line in csv.DictReader(file)
-            ]
-    except (OSError, UnicodeDecodeError, csv.Error) as problem:
-        raise BadInput(f"cannot be read: {problem}", where=str(path), fix="a CSV file in UTF-8") from None
+        lines = list(csv.DictReader(io.StringIO(text, newline="")))
+    except csv.Error as problem:
+        raise BadInput(f"cannot read the study: {problem}", where=str(path), fix="a CSV file in UTF-8") from None
+    return [{key.strip(): (value or "").strip() for key, value in _named(line)} for line in lines]
 
 
 def _named(line: dict[str | Any, str | Any]) -> Iterator[tuple[str, str]]:
@@ -165,18 +201,11 @@ def _named(line: dict[str | Any, str | Any]) -> Iterator[tuple[str, str]]:
 
 def _json_lines(path: Path) -> list[Line]:
     found: list[Line] = []
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as problem:
-        raise BadInput(f"cannot be read: {problem}", where=str(path), fix="JSON lines in UTF-8") from None
-    for number, line in enumerate(text.splitlines(), 1):
+    text = read_text(path, "study", fix="JSON lines in UTF-8")
+    for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
             continue
-        try:
-            content = msgspec.json.decode(line, type=dict[str, Any])
-        except msgspec.MsgspecError as problem:
-            where = f"{path}, line {number}"
-            raise BadInput(f"not a JSON object: {problem}", where=where, fix="one object on each line") from None
+        content = decode_json(line, dict[str, Any], "JSON object", f"{path}, line {number}", "one object on each line")
         found.append({key: _cell(value) for key, value in content.items()})
     return found
 
@@ -191,7 +220,7 @@ def _cell(value: Any) -> str:
 # what families share
 
 
-def mapped(lines: Iterable[tuple[str, Line]], one: Any) -> Iterator[MeasuredRun | NotScored]:
+def mapped(lines: Iterable[tuple[str, Line]], one: Callable[[str, Line], T]) -> Iterator[T | NotScored]:
     """Map each line with `one(id, line)`; a reason or a setting that cannot be written is not scored."""
     for name, line in lines:
         try:
@@ -226,9 +255,17 @@ def real(line: Line, column: str) -> float:
         number = float(text.replace(",", ""))
     except ValueError:
         raise Unmapped(f"{column} is not a number") from None
-    if not 0 <= number < float("inf"):
+    if not 0 <= number <= LARGEST:
         raise Unmapped(f"{column} is {text}")
     return number
+
+
+def meaning(line: Line, column: str, known: Mapping[str, T]) -> T:
+    """What a word stands for that must be one of these."""
+    word = stated(line, column)
+    if word not in known:
+        raise Unmapped(f"{column} is {word}, none of {', '.join(known)}")
+    return known[word]
 
 
 def stated(line: Line, column: str) -> str:
@@ -307,7 +344,10 @@ def typed(model: str, plan: Plan) -> str:
 
 
 def written(*parts: str) -> str:
-    """The parts of a plan, axes of one rank left out; `dp1` if none is left."""
-    kept = [part for part in parts if part and not re.fullmatch(r"[a-z]+1(:.*)?", part)]
+    """The parts of a plan, axes of one rank left out; `dp1` if none is left.
+
+    A data axis of one rank stays where it has options: `dp1:zero1` shares states among the context ranks.
+    """
+    kept = [part for part in parts if part and not re.fullmatch(r"dp1|(?!dp)[a-z]+1(:.*)?", part)]
     axes = [part for part in kept if not part.startswith("+")]
     return " ".join(kept if axes else ["dp1", *kept])

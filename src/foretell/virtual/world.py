@@ -114,7 +114,8 @@ class VirtualWorld(learning.World):
                 self.algorithm.start(self, worker)
         for change in self.disturbances.changes:
             self.engine.at(change.seconds, self._changed, self.workers[change.worker], change.joins)
-        self.engine.run(self.limits.seconds, self.limits.events)
+        with np.errstate(all="ignore"):  # what diverges is told by its loss
+            self.engine.run(self.limits.seconds, self.limits.events)
         if self.absorbed and (not self.curve or self.curve[-1].seconds < self.now) and not self.engine.stopped:
             self.look()
 

@@ -11,12 +11,14 @@ import msgspec
 from foretell.cli.answers.form import AnswerForm
 from foretell.cli.kept import KeptCheck
 from foretell.cli.verbs.doctor import DoctorFinding
+from foretell.cli.verbs.validate import StudyRow
 from foretell.records.record import Record
 from foretell.validation.constants import Constant
 from foretell.validation.coverage import Coverage
 from foretell.validation.evaluate import Scores
 from foretell.validation.regret import Regrets
 from foretell.validation.side_by_side import SideBySide
+from foretell.validation.unseen import UnseenScores
 
 
 class Records(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,12 +28,14 @@ class Records(msgspec.Struct, frozen=True, kw_only=True):
     records: int
     rows: tuple[dict[str, Any], ...]  # by column
     unreadable: dict[str, str]  # files that are left out, and why
+    doubts: dict[str, str]  # records that were changed, or say what cannot be, by their name
 
 
 class Scoreboard(msgspec.Struct, frozen=True, kw_only=True):
     """Errors of predictions, by study."""
 
     studies: tuple[Scores, ...]
+    unseen: UnseenScores  # on sources that no constant was chosen on
 
 
 class FittedConstants(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,6 +54,12 @@ class RegretBoard(msgspec.Struct, frozen=True, kw_only=True):
     """Regret by study."""
 
     studies: tuple[StudyRegrets, ...]
+
+
+class StudyRows(msgspec.Struct, frozen=True, kw_only=True):
+    """Every run, measured and predicted."""
+
+    rows: tuple[StudyRow, ...]
 
 
 class PublishedRuns(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,6 +96,7 @@ FORMS = (
     AnswerForm("results", Records, "records that are kept"),
     AnswerForm("results show", Record, "one record"),
     AnswerForm("validate", Scoreboard, "errors of predictions, by study"),
+    AnswerForm("validate --rows", StudyRows, "every run, measured and predicted"),
     AnswerForm("validate --table", PublishedRuns, "each run, published and predicted"),
     AnswerForm("validate --regret", RegretBoard, "what following the predictions would have cost"),
     AnswerForm("validate --coverage", Coverage, "how often runs lie in their bands"),

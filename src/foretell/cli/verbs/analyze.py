@@ -9,6 +9,7 @@ import click
 from foretell.cli.notes import tell_notes
 from foretell.cli.table import WIDTH, fit
 from foretell.errors import BadInput
+from foretell.files import save
 from foretell.model.analysis import Analysis, AnalysisRow, analyze
 from foretell.model.source import load
 from foretell.units import show_bytes, show_count, show_flops
@@ -39,7 +40,7 @@ def command(
         raise BadInput("--json and --csv together", fix="one of them")
     graph = load(model, batch, seq)
     if graph_file:
-        _write(Path(graph_file), graph.to_json())
+        save(Path(graph_file), graph.to_json(), "graph")
     found = analyze(graph)
     if as_json:
         import msgspec
@@ -52,13 +53,6 @@ def command(
     else:
         click.echo(_page(found))
     tell_notes(() if as_json else found.warnings)
-
-
-def _write(path: Path, text: bytes) -> None:
-    try:
-        path.write_bytes(text)
-    except OSError as problem:
-        raise BadInput(f"cannot write the graph: {problem.strerror}", where=str(path)) from None
 
 
 def _table(found: Analysis, by: str) -> list[AnalysisRow]:

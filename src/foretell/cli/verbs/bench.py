@@ -14,6 +14,8 @@ import msgspec
 from foretell.cli import several
 from foretell.cli.bench_hosts import conducting, seated, spread
 from foretell.cli.bench_report import REPORT, ReportFiles, judged, judged_page, reported, study_files
+from foretell.cli.measuring import needs_torch
+from foretell.cli.stopping import telling
 
 if TYPE_CHECKING:
     from foretell.bench.question import BenchQuestion
@@ -93,8 +95,10 @@ def _compare(options: dict[str, Any], as_json: bool, files: ReportFiles) -> None
     progress = Progress()
     with conducting(options) as by:
         questions = _questions(options, by.where.ranks)
+        needs_torch("comparing frameworks", "bench")
         try:
-            rows = list(compare(questions, folder, _command(), progress.rows, options["again"], 60.0 * minutes, by))
+            with telling(lambda: _until_then(folder, len(questions))):
+                rows = list(compare(questions, folder, _command(), progress.rows, options["again"], 60.0 * minutes, by))
         finally:
             progress.end()
     _tell(folder, as_json, files._replace(html=files.html or str(folder / REPORT)))
@@ -104,6 +108,13 @@ def _compare(options: dict[str, Any], as_json: bool, files: ReportFiles) -> None
         print(f"note: {these} left after {minutes:g} minutes; the same command goes on", file=sys.stderr)
     if not any(row.ok for row in rows):
         raise click.exceptions.Exit(NOTHING_FITS)
+
+
+def _until_then(folder: Path, rows: int) -> tuple[str, str]:
+    """What was saved of a comparison that is interrupted, and how to go on."""
+    from foretell.bench.study import kept
+
+    return f"{len(kept(folder)):,} of {rows:,} rows are kept in {folder}", "the same command, which goes on from there"
 
 
 def _folder(options: dict[str, Any]) -> Path:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from foretell.cli.measuring import StatusLine, needs_torch
+from foretell.cli.stopping import telling
 from foretell.cli.table import fit, table
 
 if TYPE_CHECKING:
@@ -51,28 +52,35 @@ def command(
     is kept, and found automatically.
     """
     if out is not None:
-        from foretell.report.files import check_file
+        from foretell.files import check_file
 
         check_file(out, "--out")
     needs_torch("measuring this machine")
-    from foretell.calibration.measure import Wanted, chosen, measure
-    from foretell.records.home import home
+    from foretell.calibration.measure import Wanted, chosen, journal_of, measure
 
     kind = device or chosen()
     words = tuple(word for text in only for word in text.replace(",", " ").split())
     wanted = Wanted(kind, quick, words, minutes, resume)
-    target = out or home() / f"calibration-{kind}.json"
     line = StatusLine()
     try:
-        done = measure(wanted, target, line.watch)
+        with telling(lambda: _until_then(journal_of(wanted, out))):
+            done = measure(wanted, out, line.watch)
     finally:
         line.end()
     if as_json:
-        click.echo(_json(done.found, target, done.failed))
+        click.echo(_json(done.found, done.path, done.failed))
         return
-    click.echo(_page(done.found, target))
+    click.echo(_page(done.found, done.path))
     for case, problem in done.failed.items():
         print(f"note: not measured: {fit(f'{case}: {problem}', 200)}", file=sys.stderr)
+
+
+def _until_then(journal: Path) -> tuple[str, str]:
+    """What was saved of a calibration that is interrupted, and how to go on."""
+    samples = journal.read_bytes().count(b"\n") - 1 if journal.is_file() else 0
+    if samples < 1:
+        return "nothing was measured yet", ""
+    return f"{samples:,} samples are kept in {journal}", "the same command with --resume"
 
 
 def _page(found: Calibration, out: Path) -> str:
@@ -80,7 +88,7 @@ def _page(found: Calibration, out: Path) -> str:
     unit = "core" if machine.kind == "cpu" else "device"
     lines = [
         f"{machine.title}: {len(found.samples):,} samples, {machine.count} {unit}{'s' if machine.count > 1 else ''}",
-        *([] if found.complete else ["not complete: --resume goes on"]),
+        *_unfinished(found),
         "",
     ]
     header = ["kind", "samples", "measured / formula", "left out: median", "p90"]
@@ -91,6 +99,12 @@ def _page(found: Calibration, out: Path) -> str:
     ]
     lines += [table(header, rows), "", f"written to {out}", f"use it: foretell predict ... --calibration {out}"]
     return "\n".join(lines)
+
+
+def _unfinished(found: Calibration) -> list[str]:
+    if found.complete:
+        return []
+    return ["a quick one: a whole one is preferred to it" if found.quick else "not complete: --resume goes on"]
 
 
 def _errors(one: SampleFit) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 import msgspec
 
+from foretell.cli.request_options import TRUST
 from foretell.cli.table import WIDTH, fit, table
 from foretell.errors import BadInput
 from foretell.units import show_seconds
@@ -16,6 +17,7 @@ WORSE = 1
 @click.command("check", short_help="Whether kept predictions still hold, for CI.")
 @click.argument("files", nargs=-1, metavar="RECORD...")
 @click.option("--tolerance", type=float, default=2.0, metavar="PERCENT", help="Regression that is accepted (2).")
+@TRUST
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def command(files: tuple[str, ...], tolerance: float, as_json: bool) -> None:
     """Predict each RECORD again, and compare.

@@ -31,7 +31,8 @@ def command(shell: str | None, as_json: bool) -> None:
 
     name = shell or Path(os.environ.get("SHELL", "")).name
     if name not in WHERE:
-        raise BadInput(f"no completion for {name or 'an unnamed shell'!r}", where="SHELL", fix=", ".join(WHERE))
+        asked = repr(shell) if shell else "your shell"
+        raise BadInput(f"no completion for {asked}", where="SHELL", fix=", ".join(WHERE))
     kind = get_completion_class(name)
     assert kind is not None
     source = kind(cli, {}, "foretell", "_FORETELL_COMPLETE").source_template % _words()

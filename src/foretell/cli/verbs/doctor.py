@@ -12,6 +12,7 @@ import click
 import msgspec
 
 from foretell.cli.table import WIDTH
+from foretell.compiling import CACHE, available
 from foretell.version import __version__
 
 PACKAGES = (
@@ -94,6 +95,8 @@ def _package(name: str, extra: str, use: str) -> DoctorFinding:
         version = importlib.metadata.version(NAMES.get(name, name))
     except importlib.metadata.PackageNotFoundError:
         version = "there"
+    if name == "numba" and not available():
+        version += f", unused: no folder of yours for what it compiles ({CACHE})"
     return DoctorFinding("package", name, version, use, get)
 
 
@@ -118,10 +121,11 @@ def _devices() -> list[DoctorFinding]:
 
 def _calibrations() -> list[DoctorFinding]:
     """Records of this machine that predictions pick up."""
+    from foretell.files import is_folder
     from foretell.records.home import VARIABLE, home
 
     folder = home()
-    files = sorted(folder.glob("calibration-*.json")) if folder.is_dir() else []
+    files = sorted(folder.glob("calibration-*.json")) if is_folder(folder) else []
     use = "predictions that rest on this machine"
     told = f"{len(files)} in {folder}" if files else ""
     where = f"${VARIABLE}" if os.environ.get(VARIABLE) else str(folder)

@@ -82,10 +82,9 @@ def _head(asked: Resolved, chosen: Dialect) -> list[str]:
 
 def save(file: str, text: str) -> None:
     """Write a file, or say why not."""
-    try:
-        Path(file).write_text(text)
-    except OSError as problem:
-        raise BadInput(f"{file} cannot be written: {problem.strerror}", where="--out", fix="another file") from None
+    from foretell.files import save as save_whole
+
+    save_whole(Path(file), text.encode(), "configuration")
 
 
 def tell(written: WrittenConfig, notes: tuple[str, ...]) -> None:

@@ -131,10 +131,10 @@ def _about(job: CheckpointedJob | None) -> list[str]:
 
 
 def _lives(record: str) -> RestartLog:
-    from foretell.records.store import read
+    from foretell.cli.named_record import read_named
     from foretell.runtime.comparison import ran
 
-    found = ran(read(Path(record)), record).measured.lives
+    found = ran(read_named(Path(record)), record).measured.lives
     if found is None:
         raise BadInput("a run without checkpoints", where=record, fix="foretell run ... --checkpoint FOLDER")
     return found

@@ -12,7 +12,9 @@ import click
 import msgspec
 
 from foretell.cli.disturbance_options import disturbed, typed
+from foretell.cli.stopping import telling
 from foretell.errors import BadInput, ForetellError
+from foretell.files import append_lines
 
 if TYPE_CHECKING:
     from foretell.hardware.disturbance import Disturbance
@@ -46,7 +48,8 @@ def networked(verb: Callable[..., Any]) -> Callable[..., Any]:
 
         names = {"hosts": "hosts", "rate": "speed", "delay": "apart", "island": "island", "uplink": "uplink"}
         given = {word: options.pop(name) for name, word in (names | {"ports": "ports", "links": "links"}).items()}
-        return verb(text.network(**given), **options)
+        with telling(lambda: ("nothing was saved, and no host is left", "")):
+            return verb(text.network(**given), **options)
 
     for option in reversed(_NETWORK):
         called = option(called)
@@ -150,8 +153,7 @@ def measure(
     with Lab(network) as lab:
         rows = measured(lab, wanted, timeout)
     if out:
-        with out.open("ab") as file:
-            file.writelines(msgspec.json.encode(row) + b"\n" for row in rows)
+        append_lines(out, *map(msgspec.json.encode, rows))
     if as_json:
         click.echo(msgspec.json.encode({"rows": rows, "summary": summary(rows), "orders": orders(rows)}))
     else:
@@ -189,8 +191,7 @@ def crossover(
         rows = measured(lab, crossovers.cases(expected, network.hosts, repeats), timeout) if expected else []
     found = crossovers.measured(expected, rows) if rows else []
     if out:
-        with out.open("ab") as file:
-            file.writelines(msgspec.json.encode(row) + b"\n" for row in rows)
+        append_lines(out, *map(msgspec.json.encode, rows))
     if as_json:
         click.echo(msgspec.json.encode({"crossovers": found, "rows": rows}))
     else:

@@ -11,7 +11,7 @@ from foretell.cli.main import NOTHING_FITS
 from foretell.cli.notes import tell_notes
 from foretell.cli.plan_answers import SearchOutcome, answers_of, notes_of, refuse, what_would_fit
 from foretell.cli.plan_questions import batch_of, is_choice, limit_of, questions_of, run_of, today_of
-from foretell.cli.progress import Progress, ends_by_sigterm
+from foretell.cli.progress import Progress
 from foretell.cli.request_options import (
     BATCH_PER_RANK,
     CALIBRATION,
@@ -83,8 +83,7 @@ def command(as_json: bool, **options: Any) -> None:
 
         choose_batch(options, run, progress, as_json)
         return
-    with ends_by_sigterm():
-        found = _searched(options, run, progress)
+    found = _searched(options, run, progress)
     change = _change(today, found.best, options["out"]) if today and found.best else None
     _write(found, options["table"], options["html"])
     if as_json:

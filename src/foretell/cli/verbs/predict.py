@@ -143,7 +143,7 @@ def _predict(request: Request, files: PredictFiles, memory: bool, as_json: bool)
     if files.keep is not None:
         from foretell.cli.kept import keep_answer
 
-        keep_answer(files.keep, request, asked.place, found)
+        keep_answer(files.keep, asked, found)
     if files.trace is not None:
         _trace(asked, files.trace)
     if files.html is not None:
@@ -164,15 +164,13 @@ def _predict(request: Request, files: PredictFiles, memory: bool, as_json: bool)
 
 def _trace(asked: Resolved, file: str) -> None:
     from foretell.cost.price import priced
+    from foretell.files import check_file
     from foretell.timeline.simulate import simulate
     from foretell.timeline.trace import write_trace
 
     if not file:
         raise BadInput("no file is named", where="--trace", fix="--trace step.json")
-    try:
-        Path(file).touch()
-    except OSError as problem:
-        raise BadInput(f"{file} cannot be written: {problem.strerror}", where="--trace", fix="another file") from None
+    check_file(Path(file), "--trace")
     write_trace(simulate(priced(asked.setting, asked.place)), file)
 
 

@@ -33,7 +33,7 @@ def command(model: str, batch: int, device: str | None, quick: bool, out: Path |
     --profile FILE` then uses the measurements instead of formulas.
     """
     if out is not None:
-        from foretell.report.files import check_file
+        from foretell.files import check_file
 
         check_file(out, "--out")
     needs_torch("timing a model")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from foretell.cli.named_record import read_named
 from foretell.cli.notes import tell_notes
 from foretell.errors import BadInput
 
@@ -48,12 +49,14 @@ def command(context: click.Context, folder: str, file: str, sql: str, as_json: b
     if as_json:
         rows = [dict(zip(columns, line, strict=True)) for line in lines]
         answer = {"folder": str(place), "records": len(lines), "rows": rows}
-        click.echo(msgspec.json.encode(answer | {"unreadable": found.unreadable}))
+        click.echo(msgspec.json.encode(answer | {"unreadable": found.unreadable, "doubts": found.doubts}))
     elif file:
         click.echo(f"{len(lines)} records written to {file}")
     else:
         click.echo(_page(place, columns, lines, found, options["columns"]))
-    tell_notes(f"left out, {why} ({path})" for path, why in ({} if as_json else found.unreadable).items())
+    if not as_json:
+        tell_notes(f"left out, {why} ({path})" for path, why in found.unreadable.items())
+        tell_notes(f"{name}: {why}" for name, why in found.doubts.items())
 
 
 def _asked_in_sql(place: Path, sql: str) -> tuple[list[str], list[Any], FoundRecords]:
@@ -108,8 +111,7 @@ def show(place: Path, part: str, as_json: bool) -> None:
     """One record, by its name or a part of it."""
     from foretell.cli.results_pages import record_page
     from foretell.records.results import chosen
-    from foretell.records.store import read
 
     path = Path(part) if part.endswith(".json") and Path(part).is_file() else chosen(place, part)
-    found = read(path)
+    found = read_named(path)
     click.echo(msgspec.json.encode(found) if as_json else record_page(path, found))

@@ -12,9 +12,11 @@ import click
 import msgspec
 
 from foretell.cli.disturbance_options import disturbed
+from foretell.cli.measuring import needs_torch
 from foretell.cli.notes import tell_notes
 from foretell.cli.request_options import ONE_PLAN, asks, taken
 from foretell.cli.run_pages import comparison_page, page
+from foretell.cli.stopping import Stopped
 from foretell.cli.training_options import span
 from foretell.errors import BadInput
 
@@ -84,6 +86,7 @@ def command(request: Request, **options: Any) -> None:
     asked = resolve(unmeasured(request.changed(cluster=None)))
     _possible(options["disturbance"], asked.setting.plan.ranks)
     assignment = _assignment(asked, options)
+    needs_torch("training", "run")
     if options["dry_run"]:
         click.echo(_dry(assignment, options["timeout"], options["as_json"]))
     else:
@@ -181,7 +184,7 @@ def _chosen(device: str | None, ranks: int) -> str:
 def _run(request: Request, asked: Resolved, assignment: Assignment, options: dict[str, Any]) -> None:
     """Train on ranks that are started here, or as one of those that somebody else started."""
     from foretell.runtime import launch
-    from foretell.runtime.assignment import RunFailed
+    from foretell.runtime.assignment import RunFailed, RunStopped
     from foretell.runtime.place import place
 
     cluster, calibration = request.cluster.text if request.cluster is not None else "", request.measured.calibration
@@ -195,6 +198,8 @@ def _run(request: Request, asked: Resolved, assignment: Assignment, options: dic
         reports = _reports(assignment, here, options["timeout"])
     except RunFailed as problem:
         raise _with_record(problem, assignment, options["records"], cluster) from None
+    except RunStopped as stop:
+        raise _until_then(stop.reports, assignment, options["records"], cluster) from None
     if reports:
         found = _kept(assignment, reports, options, cluster)
         compared = _compared(found, calibration) if options["with_comparison"] else None
@@ -222,16 +227,34 @@ def _foreseen(assignment: Assignment, cluster: str, calibration: str, waits: boo
 
 def _with_record(problem: RunFailed, assignment: Assignment, folder: str, cluster: str) -> BadInput:
     """The failure with the file that has what was measured until then, if anything was."""
-    from foretell.runtime.recording import recorded
-
     if not problem.reports:
         return problem
-    try:
-        where = recorded(assignment, problem.reports, folder, cluster, str(problem)).record
-    except BadInput as second:  # which is not to hide the first
-        where = second.what
-    what = f"{problem.what}\n{len(problem.reports[0].steps)} steps were measured until then: {where}"
+    what = f"{problem.what}\n{_recorded(assignment, problem.reports, folder, cluster, str(problem))}"
     return BadInput(what, where=problem.where, fix=problem.fix)
+
+
+def _until_then(reports: tuple[Report, ...], assignment: Assignment, folder: str, cluster: str) -> Stopped:
+    """What was saved of a run that is interrupted, and how to go on."""
+    from foretell.runtime.restart_log import last_checkpoint
+
+    saved = _recorded(assignment, reports, folder, cluster, "interrupted") if reports else "no step was measured yet"
+    step = last_checkpoint(Path(assignment.checkpoints)) if assignment.checkpoints else None
+    if step is None:
+        return Stopped(saved, "" if assignment.checkpoints else "--checkpoint FOLDER: then the same command goes on")
+    return Stopped(
+        f"{saved}; step {step} is kept in {assignment.checkpoints}", "the same command, which goes on from it"
+    )
+
+
+def _recorded(assignment: Assignment, reports: tuple[Report, ...], folder: str, cluster: str, why: str) -> str:
+    """What was measured before a run ended early, in a file; a full disk is not to hide why it ended."""
+    from foretell.runtime.recording import recorded
+
+    try:
+        where = recorded(assignment, reports, folder, cluster, why).record
+    except BadInput as second:
+        where = second.what
+    return f"{len(reports[0].steps)} steps were measured until then: {where}"
 
 
 def _with_plan(request: Request, ranks: int | None, method: str = "") -> Request:

@@ -9,6 +9,8 @@ import click
 
 from foretell.cli.disturbance_options import disturbed
 from foretell.cli.progress import Progress
+from foretell.cli.request_options import TRUST
+from foretell.cli.stopping import telling
 from foretell.cli.worker_options import with_workers
 from foretell.errors import BadInput
 
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from foretell.virtual.simulate import Contest
 
 EXAMPLE = "foretell simulate lenet --on 64xv100-16 --workers 4,16,64"
+UNSAVED = ("nothing was saved", "fewer --samples or --algorithms, if time is short")
 USUAL = "sync@replicated,async,ssp:s=3,local:tau=8@replicated,easgd,dpsgd,gosgd"
 
 
@@ -51,6 +54,7 @@ USUAL = "sync@replicated,async,ssp:s=3,local:tau=8@replicated,easgd,dpsgd,gosgd"
     metavar="FILE",
     help="Instead: a run of `foretell run` again; several: their staleness.",
 )
+@TRUST
 @click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw it: curves.svg, curves.png.")
 @click.option("--html", metavar="FILE", help="Write a report to look at: one file, with charts.")
 @click.option("--trace", type=click.Path(path_type=Path), metavar="FILE", help="Timeline of the fastest, for Perfetto.")
@@ -131,7 +135,7 @@ def _one(asked: Contest, options: dict[str, Any]) -> None:
     from foretell.report import simulation as report
     from foretell.virtual.simulate import simulate
 
-    with Progress("simulate") as progress:
+    with telling(lambda: UNSAVED), Progress("simulate") as progress:
         found = simulate(asked, progress.runs)
     if options["trace"] is not None:
         _trace(asked, found, options["trace"])
@@ -146,7 +150,7 @@ def _several(asked: list[Contest], options: dict[str, Any]) -> None:
     for word in ("plot", "html", "trace"):
         if options[word] is not None:
             raise BadInput("several clusters are several drawings", where=f"--{word}", fix="one --on at a time")
-    with Progress("simulate") as progress:
+    with telling(lambda: UNSAVED), Progress("simulate") as progress:
         found = on_several(asked, progress.runs)
     _say(found, options, lambda: several_page(found))
 
@@ -154,11 +158,12 @@ def _several(asked: list[Contest], options: dict[str, Any]) -> None:
 def _trace(asked: Any, found: Any, file: Path) -> None:
     import msgspec
 
+    from foretell.files import save
     from foretell.virtual.outcome import trace
     from foretell.virtual.simulate import traced
 
     text = found.of(max(asked.workers))[0].algorithm
-    file.write_bytes(msgspec.json.encode(trace(traced(asked, found, text), text)))
+    save(file, msgspec.json.encode(trace(traced(asked, found, text), text)), "trace")
 
 
 def _figure(options: dict[str, Any]) -> None:
@@ -172,8 +177,8 @@ def _figure(options: dict[str, Any]) -> None:
 
 def _again(options: dict[str, Any]) -> None:
     """What real processes did, played once more; of several runs, how stale gradients were."""
+    from foretell.cli.named_record import read_named
     from foretell.cli.simulate_pages import again_page, agreement_page
-    from foretell.records.store import read as read_record
     from foretell.runtime.comparison import reports_of
     from foretell.virtual.again import again
     from foretell.virtual.agreement import agreement
@@ -181,7 +186,7 @@ def _again(options: dict[str, Any]) -> None:
     for word in ("plot", "html"):
         if options[word] is not None:
             raise BadInput("a run again has no curves to draw", where=f"--{word}", fix=f"without --{word}")
-    ran = [reports_of(read_record(file), str(file)) for file in options["records"]]
+    ran = [reports_of(read_named(file), str(file)) for file in options["records"]]
     if len(ran) > 1:
         alike = agreement([(assignment, reports) for assignment, reports, _ in ran])
         _say(alike, options, lambda: agreement_page(alike))
@@ -209,7 +214,7 @@ def _tradeoff(batches: str, options: dict[str, Any]) -> None:
         what = f"a batch of {max(sizes):,}, and there are {problem.samples:,} samples to learn from"
         raise BadInput(what, where="--batches", fix=f"8..{min(512, problem.samples)}")
     rates = read_rates(options["rates"])
-    with Progress("simulate") as progress:
+    with telling(lambda: UNSAVED), Progress("simulate") as progress:
         found = measured(problem, sizes, rates, target, seed=options["seed"], watch=progress.runs)
     _answer(found, options, lambda: batches_page(found, model), lambda: report.batches_page(found))
 

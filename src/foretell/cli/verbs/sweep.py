@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from foretell.cli import several
-from foretell.cli.main import INTERRUPTED, NOTHING_FITS
+from foretell.cli.main import NOTHING_FITS
 from foretell.cli.notes import tell_notes
 from foretell.cli.request_options import CALIBRATION, SEARCH, with_options
-from foretell.errors import BadInput
+from foretell.cli.stopping import INTERRUPTED
+from foretell.errors import BadInput, ForetellError
 
 if TYPE_CHECKING:
     from foretell.sweeping.cell import SweepCell
+    from foretell.sweeping.sweep import Sweep
 
 EXAMPLE = "foretell sweep --model llama3-8b,llama3-70b --on 8xh100,64xh100 --batch 64,256 --out my-sweep"
 
@@ -61,17 +65,23 @@ def command(as_json: bool, out: str | None, table: str | None, jobs: int, engine
         progress.end()
     if table is not None:
         tables.write(found, table)
+    found = msgspec.structs.replace(found, notes=(*_notes(cells, options["calibration"]), *found.notes))
     if as_json:
-        import msgspec
-
         click.echo(msgspec.json.encode(found))
     else:
         click.echo(page(found))
-        tell_notes(_notes(cells, options["calibration"]))
+        tell_notes(found.notes)
     if not found.complete:
+        tell_notes([_until_then(found, out)])
         raise click.exceptions.Exit(INTERRUPTED)
     if not any(one.status == OK for one in found.rows):
         raise click.exceptions.Exit(NOTHING_FITS)
+
+
+def _until_then(found: Sweep, out: str | None) -> str:
+    """What was saved of a sweep that was interrupted."""
+    done = f"{found.kept + found.answered:,} of {len(found.rows):,} cells are answered"
+    return f"{done} and kept in {out}: the same command goes on" if out else f"{done}; --out FOLDER would keep them"
 
 
 def _places(out: str | None, table: str | None) -> tuple[Path | None, str | None]:
@@ -121,13 +131,18 @@ def _cells(options: dict[str, Any]) -> list[SweepCell]:
 
 
 def _notes(cells: Sequence[SweepCell], named: str) -> list[str]:
-    """Calibrations that were picked up without being named."""
-    from foretell.oracle.calibrations import NONE, device_of
+    """Calibrations that were picked up without being named, and those that could not be."""
+    from foretell.hardware import catalog
+    from foretell.oracle.calibrations import NONE, chosen
 
-    kept = {cell.calibration: None for cell in cells if cell.calibration != NONE}
-    if named:
-        kept.pop(str(Path(named).absolute()), None)
-    return [f"a calibration of {device_of(file)} is kept here; --calibration none" for file in kept]
+    if named == NONE:
+        return []
+    given = str(Path(named).absolute()) if named else ""
+    notes: dict[str, None] = {}
+    for text in dict.fromkeys(cell.cluster for cell in cells if cell.calibration != given):
+        with contextlib.suppress(ForetellError):  # its cells say so
+            notes |= dict.fromkeys(chosen(catalog.cluster(text)).notes)
+    return list(notes)
 
 
 def _named(texts: Sequence[str], where: str) -> list[str]:

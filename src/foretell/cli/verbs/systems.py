@@ -104,10 +104,10 @@ def _classes(plan: str | None, algorithm: str | None, record: Path | None) -> di
     if plan is not None:
         return plan_classes(parse(plan))
     if record is not None:
-        from foretell.records.store import read
+        from foretell.cli.named_record import read_named
         from foretell.runtime.comparison import ran
 
-        asked = ran(read(record), str(record)).assignment
+        asked = ran(read_named(record), str(record)).assignment
         return of_run(parse(asked.plan), asked.method)
     return of_algorithm(composed(algorithm or ""))
 

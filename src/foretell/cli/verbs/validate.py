@@ -9,13 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
 from foretell.cli.table import WIDTH, comma_separated, fit, table
 
 if TYPE_CHECKING:
     from foretell.validation.evaluate import ComparedRun, Scores, Subset
     from foretell.validation.score import Errors
-    from foretell.validation.study import MeasuredRun, Study
+    from foretell.validation.study import MeasuredCall, MeasuredRun, Study
+    from foretell.validation.unseen import UnseenScores
 
 REASONS_SHOWN = 8
 
@@ -32,6 +34,7 @@ REASONS_SHOWN = 8
 @click.option("--constants", "view", flag_value="constants", help="Every constant that measured runs were used for.")
 @click.option("--html", metavar="FILE", help="Write a report to look at: one file, with charts.")
 @click.option("--learn", type=click.Path(dir_okay=False, path_type=Path), hidden=True, help="Write learnt bands here.")
+@click.option("--choose", "view", flag_value="choose", hidden=True, help="Choose constants again without each source.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def command(
     files: tuple[Path, ...],
@@ -45,9 +48,11 @@ def command(
 ) -> None:
     """Compare predictions with published, measured runs.
 
-    FILE is a CSV with the columns of one of the studies that ship, or JSON lines
-    of device steps; without FILE all studies that ship. Every run is scored,
-    refused by a rule, or not scored for a reason; all three are counted.
+    FILE is a CSV with the columns of one of the studies that ship (runs,
+    collectives or kernels), or JSON lines of device steps; without FILE all
+    studies of runs that ship. Every run is scored, refused by a rule, or not
+    scored for a reason; all three are counted. The first table is the score:
+    errors on sources that no constant was chosen on.
     """
     from foretell.errors import BadInput
     from foretell.oracle.predict import predict
@@ -80,24 +85,31 @@ def command(
 
         answer_coverage(done, learn, as_json)
         return
+    if view == "choose":
+        from foretell.cli.unseen_pages import choose_all
+
+        choose_all(done)
+        return
     click.echo(_answer(done, view, subsets, as_json))
 
 
 def _answer(done: list[tuple[Study, list[ComparedRun]]], view: str | None, subsets: bool, as_json: bool) -> str:
-    from foretell.cli import regret_pages, side_by_side_pages
+    from foretell.cli import regret_pages, side_by_side_pages, unseen_pages
     from foretell.validation.evaluate import scores
 
     if view == "rows":
-        return _rows(done)
+        return _rows(done, as_json)
     if view == "table":
         return side_by_side_pages.answer((one for _, compared in done for one in compared), as_json)
     if view == "regret":
         named = [(study.name, compared) for study, compared in done]
         return regret_pages.as_json(named).decode() if as_json else regret_pages.page(named)
     found = [scores(study, compared) for study, compared in done]
+    unseen = unseen_pages.score(done)
     if as_json:
-        return _json(found)
-    return "\n".join([*_page(found, subsets), *(line for _, compared in done for line in _accuracy(compared))])
+        return _json(found, unseen)
+    first = unseen_pages.unseen_lines(unseen, subsets)
+    return "\n".join([*first, *_page(found, subsets), *(line for _, compared in done for line in _accuracy(compared))])
 
 
 def evenly(rows: tuple[MeasuredRun, ...], limit: int | None) -> tuple[MeasuredRun, ...]:
@@ -137,13 +149,21 @@ def _page(found: list[Scores], subsets: bool) -> list[str]:
         ]
         for one in found
     ]
-    lines = [table(header, counts), "", *_errors([(one.study, one) for one in found])]
+    lines = [table(header, counts), "", *_errors([line for one in found for line in _with_strict(one)])]
     for one in found:
         if subsets:
             lines += ["", *_errors([(one.study, one), *((f"  {tag}", part) for tag, part in one.subsets.items())])]
         lines += _counted(f"{one.study}, refused", one.refused_rules)
         lines += _counted(f"{one.study}, not scored", one.not_scored_reasons)
     return lines
+
+
+def _with_strict(one: Scores) -> list[tuple[str, Scores | Subset]]:
+    """A study, and where its sources leave something open, its runs that say all apart from the others."""
+    from foretell.validation.evaluate import ASSUMED, STATED
+
+    kinds = [kind for kind in (STATED, ASSUMED) if kind in one.subsets and one.subsets[kind].n]
+    return [(one.study, one), *((f"  {kind}", one.subsets[kind]) for kind in kinds)]
 
 
 def _errors(parts: list[tuple[str, Scores | Subset]]) -> list[str]:
@@ -190,8 +210,6 @@ def _counted(title: str, counts: dict[str, int]) -> list[str]:
 
 
 def _constants(as_json: bool) -> str:
-    import msgspec
-
     from foretell.validation.constants import fitted
 
     found = list(fitted())
@@ -204,22 +222,76 @@ def _constants(as_json: bool) -> str:
 # for programs
 
 
-def _rows(done: list[tuple[Study, list[ComparedRun]]]) -> str:
-    header = ["study", "id", "model", "plan", "cluster", "trainer", "batch", "outcome", "refused", "fits"]
-    header += ["seconds", "predicted", "bytes", "predicted bytes"]
-    rows: list[list[object]] = []
+class StudyRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One run of a study, measured and predicted."""
+
+    study: str
+    id: str
+    model: str
+    plan: str
+    cluster: str
+    trainer: str
+    batch: int
+    outcome: str
+    refused: str  # the rule that refuses it
+    fits: bool | None
+    seconds: float | None
+    predicted: float | None  # seconds
+    bytes: float | None
+    predicted_bytes: float | None
+    assumed: str = ""  # what the source does not say
+
+
+def _rows(done: list[tuple[Study, list[ComparedRun]]], as_json: bool) -> str:
+    rows: list[StudyRow] = []
     for study, compared in done:
-        for one in compared:
-            row, pair, memory = one.row, one.time, next(one.memory, None)
-            fits = "" if one.prediction is None else bool(one.prediction.fits)
-            setting = [row.model, row.plan, row.cluster, row.trainer, row.job.batch, row.outcome, one.rule, fits]
-            times = [row.step_seconds or "", one.prediction.step_seconds if one.prediction else ""]
-            sizes = [memory.measured, memory.predicted] if memory else ["", ""]
-            rows.append([study.name, row.id, *setting, *(times if pair or one.prediction else ["", ""]), *sizes])
-    return comma_separated(header, rows)
+        rows += [*(_row(study.name, one) for one in compared), *(_call(study.name, one) for one in study.calls)]
+    if as_json:
+        return msgspec.json.encode({"rows": rows}).decode()
+    header = [name.replace("_", " ") for name in StudyRow.__struct_fields__]
+    return comma_separated(header, [msgspec.structs.astuple(row) for row in rows])
 
 
-def _json(found: list[Scores]) -> str:
-    import msgspec
+def _row(study: str, one: ComparedRun) -> StudyRow:
+    row, predicted, memory = one.row, one.prediction, next(one.memory, None)
+    return StudyRow(
+        study=study,
+        id=row.id,
+        model=row.model,
+        plan=str(row.plan),
+        cluster=row.cluster,
+        trainer=row.trainer,
+        batch=row.job.batch,
+        outcome=row.outcome,
+        refused=one.rule,
+        fits=None if predicted is None else bool(predicted.fits),
+        seconds=(row.step_seconds or None) if one.time or predicted else None,
+        predicted=predicted.step_seconds if predicted else None,
+        bytes=memory.measured if memory else None,
+        predicted_bytes=memory.predicted if memory else None,
+        assumed="; ".join(row.assumed),
+    )
 
-    return msgspec.json.encode({"studies": found}).decode()
+
+def _call(study: str, call: MeasuredCall) -> StudyRow:
+    """A collective or a kernel that was timed by itself."""
+    return StudyRow(
+        study=study,
+        id=call.id,
+        model=call.what,
+        plan=call.chosen,
+        cluster="",
+        trainer="",
+        batch=0,
+        outcome="ok",
+        refused="",
+        fits=None,
+        seconds=call.seconds,
+        predicted=call.predicted,
+        bytes=None,
+        predicted_bytes=None,
+    )
+
+
+def _json(found: list[Scores], unseen: UnseenScores) -> str:
+    return msgspec.json.encode({"studies": found, "unseen": unseen}).decode()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 from typing import Any, Final, NamedTuple
 
+from foretell.caches import forgettable
 from foretell.hardware.architecture import Reached
 from foretell.hardware.cluster import Device
 from foretell.hardware.members import architecture
@@ -44,15 +45,21 @@ class Rates(NamedTuple):
     provenance: str
 
 
-@functools.cache
+@forgettable
+@functools.lru_cache(maxsize=256)
 def rates(device: Device, precision: str) -> Rates:
     """The rates that products in this precision reach on a device."""
     peak = device.matrix_rate(precision)
     unit = "matrix" if peak in (device.peak.get(precision), _tf32(device, precision)) else "vector"
-    found = device.reached.get(unit) or _of_architecture(device.architecture, unit)
+    found = reached_by(device, unit)
     provenance = "measured" if device.name in found.devices else "carried over" if found.devices else "datasheet"
     share = device.shares.get(precision, found.products * LOW.get(precision, 1.0))
     return Rates(peak * share, device.memory_bandwidth * found.operands, provenance)
+
+
+def reached_by(device: Device, unit: str) -> Reached:
+    """What units of a device reach of its data sheet."""
+    return device.reached.get(unit) or _of_architecture(device.architecture, unit)
 
 
 def _of_architecture(name: str, unit: str) -> Reached:

@@ -72,6 +72,16 @@ def price(action: Compute, device: Device, form: Format, trainer: Trainer) -> Ke
     return msgspec.structs.replace(found, after=found.after + _layer_seconds(action, device, trainer))
 
 
+def unit_rate(device: Device, form: Format) -> float:
+    """The peak of its units: fp32 that is made of TF32 may be faster than fp32 itself."""
+    split = SPLIT_FLOPS * device.multiprocessors * device.clock_hz if _is_split(device, form) else 0.0
+    return max(device.matrix_rate(form.kernels), split)
+
+
+def _is_split(device: Device, form: Format) -> bool:
+    return not device.is_processor and activation_width(form) > HALF and "tf32" in device.peak
+
+
 def _layer_seconds(action: Compute, device: Device, trainer: Trainer) -> Quantity:
     """Of what a trainer's layer does in many kernels, once beside each attention: passes over its hidden tensor."""
     hidden = _heads(action.loops) * action.loops["query"] * action.loops["qk"] * FULL
@@ -89,7 +99,7 @@ def _fused(action: Compute, device: Device, form: Format, trainer: Trainer) -> K
     if device.is_processor:
         peak = device.matrix_rate(form.other_kernels) * _reach_of_core(action)
         backward = 1.0
-    elif activation_width(form) > HALF and "tf32" in device.peak:
+    elif _is_split(device, form):
         peak = SPLIT_FLOPS * device.multiprocessors * device.clock_hz * _reach(action, SPLIT_RAMP)
         backward = SPLIT_BACKWARD
     elif kernels.kernel == "flash3" and built.flash3:

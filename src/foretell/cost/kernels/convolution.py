@@ -173,6 +173,22 @@ def price(action: Compute, device: Device, form: Format, trainer: Trainer) -> Ke
     return KernelPrice(matrix, images.own / rate, after, seconds, launches, provenance)
 
 
+def arithmetic(action: Compute, device: Device, form: Format) -> Quantity:
+    """FLOPs of the products: those that Winograd's algorithm leaves, where a library has it."""
+    if form.kernels in device.peak:
+        return action.cost.matrix
+    fewer = action.cost.matrix * WINOGRAD_PRODUCTS / WINOGRAD_TAPS
+    return where(_by_winograd(action.loops, _images(action, form), device), fewer, action.cost.matrix)
+
+
+def _by_winograd(n: Sizes, images: ConvolutionImages, device: Device) -> Any:
+    """Windows of 3 x 3 and stride 1; where kernels are untuned, between many channels alone."""
+    taken = (images.taps == WINOGRAD_TAPS) & (images.inputs < 2 * images.positions * n["group"] * n["in"])
+    if not architecture(device.architecture).tuned_fp32:
+        taken = taken & (n["in"] >= WIDE) & (n["out"] >= WIDE)
+    return taken
+
+
 def _turn_seconds(device: Device, width: int) -> float:
     """Seconds for an element that is read in one layout and written in the other."""
     return max(
@@ -251,10 +267,7 @@ def _ordinary(action: Compute, images: ConvolutionImages, device: Device, form: 
     direct = product_seconds(*_shape(part, n, images.positions, images.taps), by) / share
     reached = WINOGRAD_UNTUNED[part] if untuned else share * WINOGRAD_SHARE
     fast = product_seconds(*_shape(part, n, images.positions, WINOGRAD_PRODUCTS), by) / reached
-    taken = (images.taps == WINOGRAD_TAPS) & (images.inputs < 2 * images.positions * n["group"] * n["in"])  # stride 1
-    if untuned:
-        taken = taken & (n["in"] >= WIDE) & (n["out"] >= WIDE)
-    direct = where(taken, smaller(direct, fast), direct)
+    direct = where(_by_winograd(n, images, device), smaller(direct, fast), direct)
     if untuned:
         few = (n["group"] > 1) & (n["in"] < FEW)
         return where(few, action.cost.matrix / (_vector_rate(device, form) * GROUPED[part]), direct)

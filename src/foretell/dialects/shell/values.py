@@ -6,7 +6,6 @@ serve for understanding alone, so that no secret of it enters a file.
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,6 +25,7 @@ from foretell.dialects.shell.syntax import (
 )
 from foretell.dialects.shell.words import words_of
 from foretell.errors import BadInput
+from foretell.secrets import looked_up
 
 LONGEST: Final = 1_000_000
 """Characters of a value after its variables were filled in."""
@@ -245,7 +245,7 @@ class Expander:
             return self._argument(name, raw)
         variable = self.variables.get(name)
         if variable is None:
-            outside = os.environ.get(name)
+            outside = looked_up(name)
             return None if not outside else (TextPiece(outside, raw if raw.startswith("$") else f"${name}"),)
         if not variable.array or index in ("@", "*"):
             return _with_blanks(variable.values)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from foretell.model.attention import AttentionKernel
 from foretell.model.operator import OperatorPart, Sizes, Widths
-from foretell.units import ceil_log2
+from foretell.units import Quantity, ceil_log2
 
 if TYPE_CHECKING:
     from foretell.model.operators.attention import Attention
@@ -27,6 +27,9 @@ class FusedKernel(AttentionKernel, frozen=True):
         written = of.bytes_of(("q", "k", "v"), n, width)
         depth = ceil_log2(n["value"]) + ceil_log2(n["key"]) + ceil_log2(n["query"])
         return OperatorPart(2 * products, 8 * of.scores(n), read, written, 3, 3, products, depth)
+
+    def made_again(self, of: Attention, n: Sizes) -> Quantity:
+        return 2 * of.products(n, 1, 0)
 
     def bias_added(self, of: Attention, n: Sizes, width: Widths) -> OperatorPart:
         return OperatorPart(vector=of.scores(n), read=of.bytes_of(("bias",), n, width))

@@ -23,6 +23,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
+from foretell import trust
 from foretell.errors import BadInput, unknown
 from foretell.model.importers import packages
 from foretell.model.importers.torch_failure import failure
@@ -42,17 +43,18 @@ class Built(NamedTuple):
 
 
 def find(spec: str) -> tuple[Any, ModuleType]:
-    """The factory that a text names, and the file that it is in."""
+    """The factory that a text names, and the file that it is in. All code of other people comes in here."""
     package = packages.parse(spec) if spec.startswith(tuple(f"{name}/" for name in packages.PACKAGES)) else None
     if package is not None:
         from foretell.model.importers import torch_packages
 
         return torch_packages.factory(package)
+    trust.check(spec)
     place, _, name = spec.rpartition(":")
     if not place:
         raise BadInput(f"{spec} names a file, and nothing in it", where=spec, fix=f"{spec}:function")
     try:
-        home = _from_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)
+        home = _from_file(Path(place)) if place.endswith(".py") else _from_package(place)
     except ModuleNotFoundError as problem:
         if problem.name and (place == problem.name or place.startswith(f"{problem.name}.")):
             fix = "the path of a .py file, or a module that `import` finds from here"
@@ -69,10 +71,17 @@ def find(spec: str) -> tuple[Any, ModuleType]:
     return found, home
 
 
+def _from_package(name: str) -> ModuleType:
+    """A module that is installed, or else lies in the folder of the person who typed it."""
+    if importlib.util.find_spec(name.partition(".")[0]) is None:
+        sys.path.append(str(Path.cwd()))
+    return importlib.import_module(name)
+
+
 def _from_file(path: Path) -> ModuleType:
     if not path.is_file():
         raise BadInput(f"no such file: {path}", fix="path/to/file.py:factory")
-    sys.path.insert(0, str(path.parent.resolve()))
+    sys.path.append(str(path.parent.resolve()))  # last: a numpy.py that lies there is not numpy
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
         raise BadInput(f"not a Python file: {path}")

@@ -10,16 +10,15 @@ import functools
 import importlib.util
 import re
 import signal
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 
-from foretell import errors
+from foretell import errors, trust
 from foretell.errors import BadInput, ForetellError, MissingExtra, TraceFailed
 from foretell.model.graph import Graph, check
-from foretell.processes import ChildProcess, ForkedProcess, ProcessEnded, RankFailed
+from foretell.processes import ChildProcess, ForkedProcess, ProcessEnded, RankFailed, python
 
 LONGEST_SECONDS = 900
 
@@ -50,6 +49,7 @@ def load(spec: str, batch: int | None = None, seq: int | None = None, *, seconds
     place, colon, name = spec.rpartition(":")
     if not colon or not place or not name:
         raise BadInput(f"{spec!r} does not name a factory", fix="path/to/file.py:factory or package.module:factory")
+    trust.check(spec)
     if place.endswith(".py") and not Path(place).is_file():
         raise BadInput(f"no such file: {place}", where=spec, fix="path/to/file.py:factory")
     if importlib.util.find_spec("torch") is None:
@@ -95,7 +95,7 @@ def _asked_fork(question: TraceRequest, seconds: float) -> TraceAnswer:
 
 
 def _asked_child(question: TraceRequest, seconds: float) -> TraceAnswer:
-    command = [sys.executable, "-X", "faulthandler", "-m", "foretell.model.importers.torch_child"]
+    command = python("-X", "faulthandler", "-m", "foretell.model.importers.torch_child")
     with ChildProcess(command, keep_errors=True) as child:
         try:
             return msgspec.json.decode(child.ask(msgspec.json.encode(question) + b"\n", seconds), type=TraceAnswer)

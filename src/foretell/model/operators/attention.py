@@ -57,6 +57,9 @@ class Attention(Operator, frozen=True, tag="attention"):
         """The share of scores that a kernel which skips masked tiles computes."""
         return self.variant.density(self, n)
 
+    def made_again(self, n: Sizes) -> Quantity:
+        return self.variant.made_again(self, n)
+
     def products(self, n: Sizes, over_qk: int, over_value: int) -> Quantity:
         """Multiply-adds of so many products over the features of keys, and over those of values."""
         return self.scores(n) * (over_qk * n["qk"] + over_value * n["value"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Final, Protocol, cast
 
@@ -9,12 +10,18 @@ import msgspec
 
 from foretell.cost.samples import CollectiveSample
 from foretell.errors import BadInput
+from foretell.files import read_bytes, shown
 from foretell.registry import OpenSet
 
 FORMS: Final = OpenSet(__name__, "form of a measurement")
 
 COMPUTE, EXPOSED, IDLE = "compute", "exposed", "idle"
 """Groups of a breakdown's parts, for measurements that see no finer: kernels, messages not hidden, neither."""
+
+
+WHOLE: Final = r"[0-9]{1,15}(?![0-9])"
+DECIMAL: Final = r"[0-9]{1,15}(?:\.[0-9]{0,15})?(?![0-9.])"
+"""Numbers in a text, as patterns: what has more digits is a slip or an attack, and no number."""
 
 
 class Swept(msgspec.Struct, frozen=True):
@@ -29,11 +36,12 @@ class Anchor(msgspec.Struct, frozen=True, kw_only=True):
     """What a measurement says."""
 
     form: str
-    asked: dict[str, str | int] = {}  # what was run, where it says: model plan cluster batch seq trainer optimizer
+    asked: dict[str, str | int] = {}  # what was run, where it says: a member of `measurement.ASKED` each
     step_seconds: float = 0.0  # 0: no step was timed
     parts: dict[str, float] = {}  # seconds by part of a breakdown, or by group of parts
     memory_bytes: float = 0.0  # 0: not measured
     sweeps: tuple[Swept, ...] = ()
+    notes: tuple[str, ...] = ()  # what speaks against the file
 
 
 class AnchorFile(Protocol):
@@ -48,13 +56,22 @@ class AnchorFile(Protocol):
 
 def read(path: Path) -> Anchor:
     """The measurement in a file, whatever its form."""
-    try:
-        text = path.read_text(encoding="utf-8", errors="replace")
-    except OSError as problem:
-        raise BadInput(f"cannot be read: {problem.strerror}", where=str(path), fix="--anchor FILE") from None
+    text = read_bytes(path, "measurement", fix="--anchor FILE").decode("utf-8", "replace")  # logs hold anything
     for name in FORMS:
         found = cast("AnchorFile", FORMS[name]).read(text, path)
         if found is not None:
-            return found
+            return _possible(found, path)
     known = "; ".join(cast("AnchorFile", FORMS[name]).SUMMARY for name in FORMS)
     raise BadInput("no measurement is found in it", where=str(path), fix=known)
+
+
+def _possible(found: Anchor, path: Path) -> Anchor:
+    """The measurement, if its seconds and bytes can be: a clock that jumped gives others."""
+    figures = {"a step": found.step_seconds, "memory": found.memory_bytes, **found.parts}
+    figures |= {f"{one.about.kind} of {one.about.payload:,} bytes": one.seconds for one in found.sweeps}
+    for name, value in figures.items():
+        if not 0 <= value < math.inf:
+            raise BadInput(f"{name} of {value:g}, which cannot be", where=shown(path), fix="a measurement above 0")
+    if not found.step_seconds and not found.sweeps:
+        raise BadInput("a step of 0 s, which cannot be", where=shown(path), fix="a measurement above 0")
+    return found

@@ -7,21 +7,21 @@ import statistics
 from pathlib import Path
 from typing import Final
 
-from foretell.oracle.anchors import Anchor
+from foretell.oracle.anchors import DECIMAL, WHOLE, Anchor
 
 SUMMARY = "a log with lines such as 'elapsed time per iteration (ms): 1234.5'"
 
 PATTERNS: Final = (
-    (re.compile(r"elapsed time per iteration \(ms\):\s*([0-9.]+)"), 1e-3),  # Megatron-LM, Megatron-DeepSpeed
-    (re.compile(r"time_per_iteration_ms:\s*([0-9.]+)"), 1e-3),  # nanotron
-    (re.compile(r"train_step_timing in s[=:]\s*([0-9.]+)"), 1.0),  # NeMo
-    (re.compile(r"\b(?:step[_ ]time|time per step|iter(?:ation)?[_ ]time)[=: ]+([0-9.]+)\s*ms\b", re.I), 1e-3),
-    (re.compile(r"\b(?:step[_ ]time|time per step|iter(?:ation)?[_ ]time)[=: ]+([0-9.]+)\s*s\b", re.I), 1.0),
+    (re.compile(rf"elapsed time per iteration \(ms\):\s*({DECIMAL})"), 1e-3),  # Megatron-LM, Megatron-DeepSpeed
+    (re.compile(rf"time_per_iteration_ms:\s*({DECIMAL})"), 1e-3),  # nanotron
+    (re.compile(rf"train_step_timing in s[=:]\s*({DECIMAL})"), 1.0),  # NeMo
+    (re.compile(rf"\b(?:step[_ ]time|time per step|iter(?:ation)?[_ ]time)[=: ]+({DECIMAL})\s*ms\b", re.I), 1e-3),
+    (re.compile(rf"\b(?:step[_ ]time|time per step|iter(?:ation)?[_ ]time)[=: ]+({DECIMAL})\s*s\b", re.I), 1.0),
 )
 """What a line looks like, and the seconds of its unit."""
 
-BATCH: Final = re.compile(r"global batch size:\s*([0-9]+)")
-MEMORY: Final = re.compile(r"max reserved:\s*([0-9.]+)")
+BATCH: Final = re.compile(rf"global batch size:\s*({WHOLE})")
+MEMORY: Final = re.compile(rf"max reserved:\s*({DECIMAL})")
 MIB: Final = 2**20
 
 

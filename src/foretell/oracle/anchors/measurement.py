@@ -8,13 +8,15 @@ from typing import Any, Final, cast
 import msgspec
 
 from foretell.errors import BadInput, unknown
+from foretell.files import shown
 from foretell.oracle.anchors import Anchor
+from foretell.records.doubts import doubts
 from foretell.timeline.observation import PHASES
 
 SUMMARY = 'JSON such as {"model": "gpt2", "plan": "dp8", "cluster": "8xh100", "batch": 64, "step_seconds": 0.31}'
 
 NUMBERS: Final = ("batch", "seq")
-ASKED: Final = ("model", "plan", "cluster", "batch", "seq", "trainer", "optimizer")
+ASKED: Final = ("model", "graph", "fingerprint", "plan", "cluster", "batch", "seq", "trainer", "optimizer")
 
 
 def read(text: str, path: Path) -> Anchor | None:
@@ -24,7 +26,8 @@ def read(text: str, path: Path) -> Anchor | None:
         return None
     if not isinstance(content, dict) or "traceEvents" in content:
         return None
-    found = _flat(cast("dict[str, Any]", content))
+    written = cast("dict[str, Any]", content)
+    found = _flat(written)
     seconds = found.get("step_seconds")
     if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not seconds > 0:
         raise BadInput(f"step_seconds is {seconds!r}", where=str(path), fix=SUMMARY)
@@ -37,7 +40,8 @@ def read(text: str, path: Path) -> Anchor | None:
         _checked(cast("dict[str, Any]", parts), seconds, path)
     try:
         return msgspec.convert(
-            {"form": "measurement", "asked": asked, "step_seconds": seconds, "parts": parts, "memory_bytes": memory},
+            {"form": "measurement", "asked": asked, "step_seconds": seconds, "parts": parts, "memory_bytes": memory}
+            | {"notes": [f"{shown(path)}: {doubt}" for doubt in doubts(path, written)]},
             Anchor,
         )
     except msgspec.ValidationError as problem:
@@ -68,7 +72,7 @@ def _flat(content: dict[str, Any]) -> dict[str, Any]:
     inner = content.get("content")
     if "kind" not in content or not isinstance(inner, dict):
         return content
-    about = {key: content[key] for key in ("model", "plan", "cluster") if content.get(key)}
+    about = {key: content[key] for key in ("model", "fingerprint", "plan", "cluster") if content.get(key)}
     return {**about, **_of_run(cast("dict[str, Any]", inner))}
 
 
@@ -79,6 +83,6 @@ def _of_run(content: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(asked, dict) or not isinstance(found, dict):
         return content
     given = cast("dict[str, Any]", asked)
-    about = {key: given.get(key) for key in ("seq", "trainer", "optimizer") if given.get(key)}
+    about = {key: given.get(key) for key in ("graph", "seq", "trainer", "optimizer") if given.get(key)}
     measured = cast("dict[str, Any]", found)
     return {**about, **{key: measured.get(key) for key in ("batch", "step_seconds", "breakdown")}}

@@ -9,12 +9,13 @@ from typing import Final
 
 from foretell.cost.samples import CollectiveSample
 from foretell.errors import BadInput
-from foretell.oracle.anchors import Anchor, Swept
+from foretell.oracle.anchors import DECIMAL, WHOLE, Anchor, Swept
 
 SUMMARY = "the output of nccl-tests, whole (its header has the ranks)"
 
 ROW: Final = re.compile(
-    r"^\s*(?P<bytes>\d+)\s+\d+\s+\w+\s+(?:\w+\s+)?-?\d+\s+(?P<us>[\d.]+)\s+(?P<algorithm>[\d.]+)\s+(?P<bus>[\d.]+)",
+    rf"^\s*(?P<bytes>{WHOLE})\s+\d+\s+\w+\s+(?:\w+\s+)?-?\d+"
+    rf"\s+(?P<us>{DECIMAL})\s+(?P<algorithm>{DECIMAL})\s+(?P<bus>{DECIMAL})",
     re.M,
 )
 """Bytes, elements, type, perhaps an operation, a root; then time, algorithm and bus bandwidth, out of place."""

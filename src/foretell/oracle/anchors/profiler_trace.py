@@ -6,11 +6,12 @@ import re
 import statistics
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Final, TypeAlias, cast
+from typing import Annotated, Final, TypeAlias
 
 import msgspec
 
 from foretell.errors import BadInput
+from foretell.files import decode_json
 from foretell.oracle.anchors import COMPUTE, EXPOSED, IDLE, Anchor
 
 SUMMARY = "a trace that torch.profiler exported, with kernels of a GPU"
@@ -21,39 +22,54 @@ STEP: Final = re.compile(r"ProfilerStep#\d+")
 MICROSECOND: Final = 1e-6
 
 Span: TypeAlias = tuple[float, float]
+Microseconds: TypeAlias = Annotated[float, msgspec.Meta(ge=-1e18, le=1e18)]
+
+
+class TraceEvent(msgspec.Struct, frozen=True):
+    """What is read of an event; `ts` and `dur` are of spans, which have the phase X."""
+
+    ph: str = ""
+    cat: str = ""
+    name: str = ""
+    ts: Microseconds = 0.0
+    dur: Annotated[float, msgspec.Meta(ge=0, le=1e18)] = 0.0
+
+    @property
+    def span(self) -> Span:
+        return self.ts, self.ts + self.dur
+
+
+class Trace(msgspec.Struct, frozen=True):
+    """Chrome's format, as far as it counts."""
+
+    events: tuple[TraceEvent, ...] = msgspec.field(name="traceEvents")
 
 
 def read(text: str, path: Path) -> Anchor | None:
     if '"traceEvents"' not in text:
         return None
-    try:
-        content = msgspec.json.decode(text)
-    except msgspec.DecodeError as problem:
-        raise BadInput(f"the trace is cut off: {problem}", where=str(path), fix=SUMMARY) from None
-    events = [cast("dict[str, Any]", event) for event in content["traceEvents"] if event.get("ph") == "X"]
-    kernels = [event for event in events if event.get("cat") in KERNELS]
+    trace = decode_json(text, Trace, "whole trace", path, SUMMARY)
+    events = [event for event in trace.events if event.ph == "X"]
+    kernels = [event for event in events if event.cat in KERNELS]
     if not kernels:
         raise BadInput("the trace has no kernels of a GPU", where=str(path), fix="profile with ProfilerActivity.CUDA")
-    steps = sorted({_span(event) for event in events if _is_step(event)}) or [_whole(kernels)]
-    messages = merged(_span(event) for event in kernels if MESSAGES.search(str(event.get("name", ""))))
-    compute = merged(_span(event) for event in kernels if not MESSAGES.search(str(event.get("name", ""))))
+    steps = sorted({event.span for event in events if _is_step(event)}) or [_whole(kernels)]
+    messages = merged(event.span for event in kernels if MESSAGES.search(event.name))
+    compute = merged(event.span for event in kernels if not MESSAGES.search(event.name))
     seen = [_parts(step, compute, messages) for step in steps[1:] or steps]  # the first step warms up
     parts = {name: statistics.median(one[name] for one in seen) for name in (COMPUTE, EXPOSED, IDLE)}
+    if not sum(parts.values()) > 0:
+        raise BadInput("no step of the trace takes any time", where=str(path), fix=SUMMARY)
     return Anchor(form="profiler trace", step_seconds=sum(parts.values()), parts=parts)
 
 
-def _is_step(event: dict[str, Any]) -> bool:
+def _is_step(event: TraceEvent) -> bool:
     """Steps as the device saw them would have gaps between them: the host's marks have none."""
-    return bool(STEP.match(str(event.get("name", "")))) and event.get("cat") in ("user_annotation", "cpu_op", None)
+    return bool(STEP.match(event.name)) and event.cat in ("user_annotation", "cpu_op", "")
 
 
-def _span(event: dict[str, Any]) -> Span:
-    start = float(event["ts"])
-    return start, start + float(event.get("dur", 0.0))
-
-
-def _whole(events: Iterable[dict[str, Any]]) -> Span:
-    spans = [_span(event) for event in events]
+def _whole(events: Iterable[TraceEvent]) -> Span:
+    spans = [event.span for event in events]
     return min(start for start, _ in spans), max(end for _, end in spans)
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import csv
 import functools
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
 from foretell.errors import BadInput
+from foretell.validation.published import studies
 
-FOLDER: Final = Path(__file__).parents[4] / "studies" / "survey"
+FOLDER: Final = studies("survey")
 
 Counts: TypeAlias = dict[int, float]
 """A figure by the number of GPUs."""

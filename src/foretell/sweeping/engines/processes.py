@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import os
 import queue
-import sys
 import threading
 from collections.abc import Generator, Iterator, Sequence
 from typing import TypeAlias
 
 import msgspec
 
-from foretell.processes import ChildProcess, ProcessEnded
+from foretell.processes import ChildProcess, ProcessEnded, python
 from foretell.sweeping.answering import answered
 from foretell.sweeping.cell import BROKEN, SweepCell, SweepRow, row
 
@@ -87,7 +86,7 @@ class _Workers:
         with self.lock:
             if self.stopped:
                 return None
-            command = [sys.executable, "-m", "foretell.sweeping.worker"]
+            command = python("-m", "foretell.sweeping.worker")
             process = ChildProcess(command, dict.fromkeys(THREADS, str(self.threads)))
             self.running.add(process)
             return process

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from foretell import trust
 from foretell.errors import MissingExtra
 from foretell.sweeping.cell import BROKEN, SweepCell, SweepRow, row
 
@@ -41,7 +42,7 @@ def _gathered(ray: Any, cells: Sequence[SweepCell], most: int) -> Iterator[Done]
     while waiting or running:
         while waiting and len(running) < most:
             place, cell = waiting.pop()
-            running[task.remote(msgspec.json.encode(cell))] = place
+            running[task.remote(msgspec.json.encode(cell), trust.written())] = place
         (done, *_), _ = ray.wait(list(running), num_returns=1)
         place = running.pop(done)
         yield place, _reply(ray, done, cells[place])
@@ -55,8 +56,9 @@ def _reply(ray: Any, done: Any, cell: SweepCell) -> SweepRow:
         return row(cell, BROKEN, reason=f"{type(problem).__name__}: {first}")
 
 
-def _answered(cell: bytes) -> bytes:
-    """What runs on a node."""
+def _answered(cell: bytes, written: tuple[str, ...]) -> bytes:
+    """What runs on a node; code that the person named may run there too."""
+    trust.trust(*written)
     from foretell.sweeping.answering import answered
 
     return msgspec.json.encode(answered(msgspec.json.decode(cell, type=SweepCell)))

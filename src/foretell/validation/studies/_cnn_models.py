@@ -139,8 +139,11 @@ def model_of(line: Line) -> StudyModel:
     return known.get(name, _vision)(line)
 
 
+SIDE: Final = r"[0-9]{1,9}"
+
+
 def _vision(line: Line) -> StudyModel:
-    name, sides = line["model"], [int(side) for side in line["input_shape"].split("x") if side.isdigit()]
+    name, sides = line["model"], [int(side) for side in line["input_shape"].split("x") if re.fullmatch(SIDE, side)]
     image = sides[-1] if len(sides) > 2 and len(set(sides[1:])) == 1 else 0
     if source(line) in ORACLE_PAPER and (name, image) in ORACLE_FILES:
         return StudyModel(ORACLE_FILES[name, image], image=image)
@@ -182,7 +185,7 @@ scripts/run_pretraining.sh: phase2_bin_size is 64), so that most are shorter tha
 def _bert(line: Line) -> StudyModel:
     """Pretraining has 20 masked places of 128 tokens, 80 of 512; fine-tuning hardly has a head."""
     size = line["model"].lower()
-    length = re.fullmatch(r"seq (\d+)", line["input_shape"])
+    length = re.fullmatch(rf"seq ({SIDE})", line["input_shape"])
     if not length:
         raise Unmapped("the length of the sequence is not stated")
     seq, task = int(length[1]), line["task_dataset"].lower()
@@ -207,4 +210,6 @@ def _cosmoflow(line: Line) -> StudyModel:
     side = line["input_shape"].split("x")[-1]
     if side == "512":
         return StudyModel("cosmoflow512-paradl", image=512)
+    if not re.fullmatch(SIDE, side):
+        raise Unmapped("the side of a volume is not stated")
     return StudyModel(spec("cosmoflow", image=side), image=int(side))

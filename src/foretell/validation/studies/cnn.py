@@ -206,7 +206,7 @@ def _pytorch(line: Line) -> str:
 def _year(line: Line) -> int:
     """The year of the software: a container has it in its name."""
     container = re.search(r"NGC (\d\d)\.\d\d", line["framework"])
-    return 2000 + int(container[1]) if container else int(line.get("year") or THIS_YEAR)
+    return 2000 + int(container[1]) if container else whole_or(line, "year", THIS_YEAR)
 
 
 def _fused_norms(line: Line) -> bool:

@@ -10,7 +10,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from foretell.validation.study import Line, MeasuredRun, NotScored, Unmapped, mapped, real, row, stated, whole, written
+from foretell.validation.study import (
+    Line,
+    MeasuredRun,
+    NotScored,
+    Unmapped,
+    mapped,
+    meaning,
+    real,
+    row,
+    stated,
+    whole,
+    written,
+)
 
 COLUMNS = frozenset({"id", "model", "strategy", "gpus", "samples", "projected_seconds", "measured_seconds"})
 
@@ -34,7 +46,7 @@ def _row(name: str, line: Line) -> MeasuredRun:
         raise Unmapped("the segments of a pipeline are not stated")
     return row(
         name,
-        MODELS[model],
+        meaning(line, "model", MODELS),
         written(*_axes(strategy, model, ranks), "+fp32"),
         f"abci:{ranks}",
         batch=whole(line, "samples"),

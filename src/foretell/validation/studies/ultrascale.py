@@ -185,11 +185,16 @@ def cluster_faults(lines: Sequence[Line]) -> frozenset[str]:
 COUNTED = ("micro_batch", "grad_accum", "dp", "pp", "tp", "n_gpus", "layers", "global_batch", "seq_len")
 
 
+def _counts(cell: str) -> bool:
+    """Whether a cell is a number of something, 1 or more."""
+    return re.fullmatch(r"0*[1-9][0-9]{0,11}", cell) is not None
+
+
 def _finished(line: Line) -> bool:
     """Whether it has a time that can be trusted: micro-batches of some runs do not add up to the batch."""
-    if line["outcome"] != "ok" or not all(line[key].isdecimal() and int(line[key]) for key in COUNTED):
+    if line["outcome"] != "ok" or not all(_counts(line[key]) for key in COUNTED):
         return False
-    if not re.fullmatch(r"[\d.]*[1-9][\d.]*", line["tokens_per_s_per_gpu"]):
+    if not re.fullmatch(r"(?=.*[1-9])[0-9]{1,12}(\.[0-9]{0,12})?", line["tokens_per_s_per_gpu"]):
         return False
     return int(line["micro_batch"]) * int(line["grad_accum"]) * int(line["dp"]) == int(line["global_batch"])
 

@@ -1,0 +1,43 @@
+"""What a person attaches to a report of a crash: enough to see the fault, and nothing of the environment."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shlex
+import tempfile
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+
+from foretell.files import shown
+from foretell.secrets import hidden
+from foretell.version import __version__
+
+
+def write_report(problem: BaseException, arguments: Sequence[str]) -> str:
+    """Write the file and give its path. Only its owner can read it (0600): it has their command line and paths."""
+    handle, path = tempfile.mkstemp(prefix="foretell-crash-", suffix=".txt")
+    with os.fdopen(handle, "wb") as file:
+        file.write(report(problem, arguments).encode("utf-8", "backslashreplace"))
+    return path
+
+
+def report(problem: BaseException, arguments: Sequence[str]) -> str:
+    """Versions, the command, and the traceback: its lines of source, no values of variables."""
+    facts = {
+        "foretell": __version__,
+        "python": f"{platform.python_implementation()} {platform.python_version()}",
+        "platform": platform.platform(),
+        "command": shlex.join(shown(argument) for argument in arguments),
+        "folder": shown(_folder()),
+    }
+    head = "".join(f"{name:<10}{text}\n" for name, text in facts.items())
+    return hidden(f"{head}\n{''.join(traceback.format_exception(problem))}")
+
+
+def _folder() -> str:
+    try:
+        return str(Path.cwd())
+    except OSError:
+        return "(gone)"

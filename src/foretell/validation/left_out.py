@@ -1,0 +1,194 @@
+"""Constants chosen again without the runs of one source, and predictions with them: errors on what was never seen.
+
+A source that is left out takes the constants with it that it was in view of (`in_view.toml`). Where other sources were
+in view too, such a constant is chosen again on their runs, among the values that other software has; where none was, it
+is that of the trainer below. What matrix units reach is chosen again on all other runs of the architecture.
+`foretell validate --choose` does it and writes `left_out.json`.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import statistics
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from foretell.hardware.cluster import Cluster
+from foretell.oracle.predict import predict
+from foretell.plan.setting import Setting
+from foretell.plan.trainer import names, trainer
+from foretell.validation.evaluate import ComparedPrediction, ComparedRun, Predictor, question
+from foretell.validation.in_view import (
+    Chosen,
+    Slot,
+    chain,
+    changed,
+    cluster_without,
+    constants_without,
+    in_view,
+    own,
+    slots_of,
+)
+from foretell.validation.study import MeasuredRun
+
+FILE: Final = Path(__file__).with_name("left_out.json")
+
+CELL_ROWS: Final = 8
+"""Runs of one source and trainer that a constant is chosen again on, evenly taken."""
+
+WORST: Final = 0.7
+"""Logarithm of the error beyond which a run counts no more: one that is twice off has another cause."""
+
+REACHED: Final = tuple(round(0.56 + 0.02 * step, 2) for step in range(0, 20, 2))
+"""Shares of the peak that matrix units may reach."""
+
+
+class ChosenAgain(msgspec.Struct, frozen=True):
+    """A constant as it is without a source."""
+
+    kind: str
+    owner: str
+    key: str
+    value: Any
+
+    @property
+    def slot(self) -> Slot:
+        return Slot(self.kind, self.owner, self.key)
+
+
+class Prepared(NamedTuple):
+    """A run, who measured it, and the question that it answers."""
+
+    source: str
+    row: MeasuredRun
+    setting: Setting
+    cluster: Cluster
+
+    @property
+    def cell(self) -> tuple[str, str]:
+        """Runs of one source and trainer."""
+        return self.source, self.row.trainer
+
+    def log(self, predict_it: Predictor) -> float:
+        """Logarithm of measured over predicted."""
+        return math.log(self.row.step_seconds / predict_it(self.setting, self.cluster).step_seconds)
+
+
+def prepared(runs: Iterable[tuple[str, ComparedRun]]) -> list[Prepared]:
+    """Some runs of each source and trainer that were predicted and timed, evenly taken."""
+    cells: dict[tuple[str, str], list[tuple[str, MeasuredRun]]] = {}
+    for source, one in runs:
+        if one.time is not None:
+            cells.setdefault((source, one.row.trainer), []).append((source, one.row))
+    return [Prepared(source, row, *question(row)) for cell in cells.values() for source, row in _some(cell)]
+
+
+def _some(cell: list[tuple[str, MeasuredRun]]) -> Iterator[tuple[str, MeasuredRun]]:
+    count = min(CELL_ROWS, len(cell))
+    return (cell[at * len(cell) // count] for at in range(count))
+
+
+@functools.cache
+def chosen_again() -> dict[str, dict[Slot, Any]]:
+    """What ships, by the source that is left out."""
+    if not FILE.is_file():
+        return {}
+    kept = msgspec.json.decode(FILE.read_bytes(), type=dict[str, tuple[ChosenAgain, ...]])
+    return {source: {one.slot: _frozen(one.value) for one in values} for source, values in kept.items()}
+
+
+def encoded(chosen: Mapping[str, Chosen]) -> bytes:
+    """As `chosen_again` reads it."""
+    plain = {
+        source: [ChosenAgain(*slot, value) for slot, value in sorted(values.items())]
+        for source, values in sorted(chosen.items())
+        if values
+    }
+    return msgspec.json.format(msgspec.json.encode(plain), indent=1) + b"\n"
+
+
+def _frozen(value: Any) -> Any:
+    """A table of a trainer's constants as it is in a trainer."""
+    return msgspec.convert(value, tuple[tuple[str, float], ...]) if isinstance(value, list) else value
+
+
+def predictor_without(source: str, chosen: Chosen) -> Predictor:
+    """Predicts as if a source had never been seen."""
+
+    def without(setting: Setting, cluster: Cluster) -> ComparedPrediction:
+        constants = constants_without(setting.trainer.name, source, chosen)
+        runs = msgspec.structs.replace(setting, trainer=changed(setting.trainer, constants))
+        return predict(runs, cluster_without(cluster, source, chosen))
+
+    return without
+
+
+def is_touched(row: MeasuredRun, device: str, architecture: str, source: str) -> bool:
+    """Whether a run is predicted otherwise without a source."""
+    kernels = any(slot.kind == "kernels" and slot.owner in (device, architecture) for slot in slots_of(source))
+    return kernels or bool(constants_without(row.trainer, source, chosen_again().get(source, {})))
+
+
+def choose(source: str, runs: Sequence[Prepared]) -> dict[Slot, Any]:
+    """The constants that a source was in view of, chosen again on all other runs, one after the other."""
+    others = [one for one in runs if one.source != source]
+    chosen: dict[Slot, Any] = {}
+    for slot in slots_of(source):
+        if slot.kind == "trainers" and not in_view()[slot] - {source}:
+            continue  # nobody else used it: the trainer below says
+        values = candidates(slot, source)
+        affected = _affected(slot, source, [one for one in others if _bears_on(slot, one)], chosen, values)
+        if affected:
+            chosen[slot] = min(values, key=lambda value: _miss(affected, source, {**chosen, slot: value}))
+    return chosen
+
+
+def _affected(
+    slot: Slot, source: str, runs: Sequence[Prepared], chosen: Chosen, values: Sequence[Any]
+) -> list[Prepared]:
+    """The runs whose source and trainer feel the constant at all, by one run of each."""
+    if len(values) < 2:
+        return []
+    ways = [predictor_without(source, {**chosen, slot: value}) for value in values]
+    first = {one.cell: one for one in reversed(runs)}
+    felt = {cell for cell, one in first.items() if len({one.log(way) for way in ways}) > 1}
+    return [one for one in runs if one.cell in felt]
+
+
+def candidates(slot: Slot, source: str) -> list[Any]:
+    """What a constant may be: what other software has for it whose choice did not see the source."""
+    if slot.kind == "kernels":
+        return list(REACHED)
+    below = [level.name for level in chain(slot.owner)[1:]]  # first: where runs do not care, it is as below
+    found = [
+        trainer(name).constant(slot.key)
+        for name in (*below, *names())
+        if slot.key in own(trainer(name).name) and source not in in_view().get(Slot("trainers", name, slot.key), ())
+    ]
+    return list(dict.fromkeys(found))
+
+
+def _bears_on(slot: Slot, one: Prepared) -> bool:
+    if slot.kind == "kernels":
+        return slot.owner in (one.cluster.device.name, one.cluster.device.architecture)
+    holder = next((level.name for level in chain(one.row.trainer) if slot.key in own(level.name)), "")
+    return holder == slot.owner
+
+
+def _miss(runs: Sequence[Prepared], source: str, chosen: Chosen) -> float:
+    """How far predictions are from the runs, every source and trainer with the same weight."""
+    cells: dict[tuple[str, str], list[float]] = {}
+    predictor = predictor_without(source, chosen)
+    for one in runs:
+        cells.setdefault(one.cell, []).append(min(WORST, abs(one.log(predictor))))
+    return statistics.fmean(statistics.fmean(cell) for cell in cells.values())
+
+
+def log_ratio(compared: ComparedRun) -> float:
+    """Logarithm of measured over predicted."""
+    assert compared.time is not None
+    return math.log(compared.time.measured / compared.time.predicted)
