@@ -36,7 +36,7 @@ fast: .venv/dev
 
 # The tests of the core, without torch, in environments of their own: with the lowest versions that pyproject.toml
 # declares, and with the newest there are. `make lowest PYTHON=python3.13` for another Python, after `make clean`.
-lowest newest: .venv/dev
+lowest newest: .venv/core
 	$(BIN)/python tests/machines/distribution.py $@
 
 # What pip checks with --require-hashes: the core, and what the checks use. torch is left out: its builds differ by device.
@@ -92,8 +92,11 @@ benchmark: .venv/dev
 	$(PIP) -e .
 	@touch $@
 
+# timm comes alone: it would bring torchvision, whose usual build does not load beside torch for CPUs and stops others
+# (transformers) from loading too; what timm needs besides is there.
 .venv/dev: .venv/core
 	$(PIP) -e '.[dev]'
+	$(PIP) --no-deps timm
 	@touch $@
 
 site: .venv/core

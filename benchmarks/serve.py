@@ -1,10 +1,16 @@
 """How many people one server answers: 20 clients at once, 50 predictions a second, on the cores the server runs on.
 
     python benchmarks/serve.py [--seconds 20] [--rate 50] [--clients 20]
+    python benchmarks/serve.py --crowd [--clients 50] [--silent 250]
+    python benchmarks/serve.py --memory 20000
 
 Clients ask at fixed times whether or not earlier answers are there (an open loop), and an answer's time counts from
 when it should have been asked: a server that falls behind cannot hide it. No two questions are alike, so none is
 answered from those that are kept. Then sliders: how long the page waits for what it shows (`view`), change by change.
+
+`--crowd` has 250 sockets open that say nothing, and again as many as fast as they are hung up on, while 50 clients ask:
+a question that was answered within the last minute, and new ones. `--memory` asks different questions one after the
+other, and tells how much memory the workers take on the way, and whether every question got its answer.
 
 Beside each time is what a core was busy for an answer, client and server together: on a machine that others use as
 well, times are theirs too, and this figure is not.
@@ -13,23 +19,27 @@ well, times are theirs too, and this figure is not.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import contextlib
 import http.client
 import itertools
 import json
 import os
+import random
 import statistics
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 AIM_RATE, AIM_P99, AIM_CHANGE = 50.0, 0.250, 0.100
+AIM_REPEATED, AIM_NEW, AIM_BYTES = 0.150, 0.400, 500e6
 
 MODELS = ("llama3-8b", "gpt2", "resnet50", "llama3.2-1b", "bert-large")
+OTHERS = ("mixtral-8x7b", "qwen2.5-7b", "t5-base", "vgg16", "resnet101")
 STORAGES = ("", ":zero1", ":zero3")
 RECOMPUTES = ("", " +recompute:block", " +recompute:full")
 
@@ -61,6 +71,31 @@ def strangers() -> Iterator[dict[str, Any]]:
             }
 
 
+def repeated() -> Iterator[dict[str, Any]]:
+    """What everybody asks who follows one of a few links."""
+    return itertools.cycle(itertools.islice(people(), 20))
+
+
+def visitors() -> Iterator[dict[str, Any]]:
+    """Questions of all kinds: models, clusters, meshes, batches and hardware, drawn anew each time; no two alike."""
+    draw, seen = random.Random(22), set[str]()
+    while True:
+        ranks, tensor, stages = draw.choice((8, 16, 32, 64)), draw.choice((1, 2, 4)), draw.choice((1, 1, 2))
+        data, micro = ranks // tensor // stages, draw.choice((1, 2, 4, 8))
+        axes = [f"pp{stages}:1f1b"] * (stages > 1), [f"dp{data}{draw.choice(STORAGES)}"], [f"tp{tensor}"] * (tensor > 1)
+        plan = " ".join((*itertools.chain(*axes), f"+m{micro} +bf16{draw.choice(RECOMPUTES)}"))
+        one: dict[str, Any] = {
+            "model": draw.choice((*MODELS, *OTHERS)),
+            "cluster": f"{ranks}x{draw.choice(('h100', 'a100-80', 'b200'))}",
+            "batch": data * micro * draw.randint(1, 40),
+            "plan": plan,
+            "hardware": {"node bandwidth": draw.randint(50, 200) / 100},
+        }
+        if (text := json.dumps(one)) not in seen:
+            seen.add(text)
+            yield one
+
+
 CHANGES = (
     ("micro-batches", "dp8:zero1 tp8:sp +m{} +bf16", (1, 2, 4, 8)),
     ("tensor", "dp{}:zero1 tp{}:sp +m2 +bf16", ((64, 1), (32, 2), (16, 4), (8, 8))),
@@ -74,9 +109,10 @@ CHANGES = (
 
 
 class Server(NamedTuple):
-    """Where it listens, and its process."""
+    """Where it listens, what it wants to be told, and its process."""
 
     port: int
+    token: str
     process: int
 
     def busy(self) -> float:
@@ -96,14 +132,14 @@ def _seconds(process: int) -> float:
 
 
 @contextlib.contextmanager
-def server(workers: int) -> Iterator[Server]:
+def server(workers: int) -> Generator[Server]:
     """A server for as long as it is needed."""
     command = [sys.executable, "-m", "foretell", "serve", "--port", "0", "--json", "--workers", str(workers)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE)
     try:
         assert process.stdout is not None
-        port = int(json.loads(process.stdout.readline())["url"].rstrip("/").rpartition(":")[2])
-        yield Server(port, process.pid)
+        said = json.loads(process.stdout.readline())
+        yield Server(int(said["url"].rstrip("/").rpartition(":")[2]), said["token"], process.pid)
     finally:
         process.terminate()
         process.wait()
@@ -112,12 +148,13 @@ def server(workers: int) -> Iterator[Server]:
 class Client:
     """One connection that stays open."""
 
-    def __init__(self, port: int) -> None:
-        self.port = port
-        self.connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
 
     def ask(self, call: str, body: dict[str, Any]) -> int:
-        headers = {"Content-Type": "application/json", "Host": f"localhost:{self.port}"}
+        headers = {"Content-Type": "application/json", "Host": f"localhost:{self.server.port}"}
+        headers["Authorization"] = f"Bearer {self.server.token}"
         self.connection.request("POST", f"/api/{call}", json.dumps(body), headers)
         answer = self.connection.getresponse()
         answer.read()
@@ -125,7 +162,7 @@ class Client:
 
 
 def load(
-    port: int, coming: Iterator[dict[str, Any]], clients: int, rate: float, seconds: float
+    server: Server, coming: Iterator[dict[str, Any]], clients: int, rate: float, seconds: float
 ) -> tuple[list[float], list[int], float]:
     """Times and statuses of all answers, and how long all of it took."""
     lock = threading.Lock()
@@ -134,7 +171,7 @@ def load(
     begin = time.perf_counter() + 0.2
 
     def work(which: int) -> None:
-        client = Client(port)
+        client = Client(server)
         for turn in itertools.count():
             due = begin + (which + turn * clients) / rate
             if due > begin + seconds:
@@ -158,7 +195,7 @@ def changes(server: Server) -> dict[str, list[tuple[float, float]]]:
 
     The batch is new each time, so nothing is remembered.
     """
-    client, found = Client(server.port), dict[str, list[tuple[float, float]]]()
+    client, found = Client(server), dict[str, list[tuple[float, float]]]()
     client.ask("view", {"model": "llama3-8b", "cluster": "64xh100", "batch": 64, "plan": "dp64 +bf16"})
     for batch in (64, 128, 192, 256):
         for name, plan, values in CHANGES:
@@ -171,36 +208,141 @@ def changes(server: Server) -> dict[str, list[tuple[float, float]]]:
     return found
 
 
+@contextlib.contextmanager
+def silence(port: int, count: int) -> Generator[list[int]]:
+    """So many sockets that say nothing, opened again when they are hung up on; how often that was."""
+    over, again = threading.Event(), [0]
+
+    async def hold() -> None:
+        while not over.is_set():
+            with contextlib.suppress(OSError):
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                while not over.is_set() and not reader.at_eof():
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(reader.read(1000), 1.0)
+                writer.close()
+            again[0] += 1
+            await asyncio.sleep(0.5)
+
+    async def all_of_them() -> None:
+        await asyncio.gather(*(hold() for _ in range(count)))
+
+    thread = threading.Thread(target=lambda: asyncio.run(all_of_them()))
+    thread.start()
+    try:
+        yield again
+    finally:
+        over.set()
+        thread.join()
+
+
 def percentile(values: list[float], share: float) -> float:
     return sorted(values)[min(len(values) - 1, int(share * len(values)))]
 
 
+def told(times: list[float]) -> str:
+    shares = (("median", 0.5), ("p90", 0.9), ("p99", 0.99))
+    return ", ".join(f"{name} {1e3 * percentile(times, share):.0f} ms" for name, share in shares)
+
+
+def usual(found: Server, given: argparse.Namespace) -> None:
+    """People and strangers, then sliders."""
+    for who in (people, strangers):
+        coming = who()
+        load(found, coming, given.clients or 20, given.rate, 5.0)  # everybody's models are loaded
+        before = found.busy()
+        times, statuses, taken = load(found, coming, given.clients or 20, given.rate, given.seconds)
+        busy, answered = (found.busy() - before) / max(1, len(statuses)), statuses.count(200)
+        rate = f"{answered / taken:.1f} a second, {told(times)}; {1e3 * busy:.1f} ms of a core"
+        print(f"{who.__name__}: {answered} of {len(statuses)} predicted, {rate}")
+    print(f"  aim: {AIM_RATE:g} a second with p99 under {1e3 * AIM_P99:.0f} ms")
+    for name, seen in changes(found).items():
+        waited, busy = zip(*seen, strict=True)
+        middle, most, core = (1e3 * one for one in (statistics.median(waited), max(waited), max(busy)))
+        print(f"a change of {name}: median {middle:.0f} ms, most {most:.0f} ms; at most {core:.0f} ms of a core")
+    print(f"  aim: under {1e3 * AIM_CHANGE:.0f} ms")
+
+
+def crowd(found: Server, given: argparse.Namespace) -> None:
+    """Fifty clients alone, and among sockets that say nothing: what the silent ones cost is the ratio."""
+    clients = given.clients or 50
+    for who, aim in ((repeated, AIM_REPEATED), (strangers, AIM_NEW)):
+        coming, seen = who(), list[list[float]]()
+        for silent in (0, given.silent):
+            with silence(found.port, silent) as again:
+                load(found, coming, clients, given.rate, 5.0)
+                before = found.busy()
+                times, statuses, _ = load(found, coming, clients, given.rate, given.seconds)
+                core = (found.busy() - before) / max(1, len(statuses))
+            seen.append(times)
+            said = f"{statuses.count(200)} of {len(statuses)} answered, {told(times)}; {1e3 * core:.1f} ms of a core"
+            about = f"{clients} clients and {silent} silent sockets (hung up on {again[0]} times), load {_load():.1f}"
+            print(f"{who.__name__}, {about}: {said}", flush=True)
+        ratio = percentile(seen[1], 0.99) / percentile(seen[0], 0.99)
+        print(f"  p99 {ratio:.2f} times as long as without them; aim: under {1e3 * aim:.0f} ms on two quiet cores")
+
+
+def memory(found: Server, given: argparse.Namespace) -> None:
+    """What workers hold after so many questions."""
+    coming, lock, statuses, most = visitors(), threading.Lock(), list[int](), 0
+    known, looks = set[int](), max(1, given.memory // 10)
+
+    def work() -> None:
+        client = Client(found)
+        while True:
+            with lock:
+                if len(statuses) >= given.memory:
+                    return
+                body = next(coming)
+                statuses.append(0)
+                mine = len(statuses) - 1
+            statuses[mine] = client.ask("predict", body)
+
+    threads = [threading.Thread(target=work) for _ in range(2 * given.workers)]
+    for thread in threads:
+        thread.start()
+    last = 0
+    while any(thread.is_alive() for thread in threads):
+        known |= (now := set(_children(found.process)))
+        held = [_held(child) for child in now]
+        most = max([most, *held])
+        if len(statuses) // looks > last:
+            last = len(statuses) // looks
+            print(
+                f"{len(statuses)} questions: workers of {', '.join(f'{one / 1e6:.0f} MB' for one in held)}", flush=True
+            )
+        time.sleep(0.2)
+    kinds = ", ".join(f"{statuses.count(kind)} of {kind}" for kind in sorted(set(statuses)))
+    replaced = len(known) - given.workers
+    print(f"{len(statuses)} different questions: {kinds}; {replaced} workers replaced; at most {most / 1e6:.0f} MB")
+    print(f"  aim: under {AIM_BYTES / 1e6:.0f} MB")
+
+
+def _load() -> float:
+    return os.getloadavg()[0]
+
+
+def _held(process: int) -> int:
+    try:
+        return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, IndexError):
+        return 0
+
+
 def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    options = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     options.add_argument("--seconds", type=float, default=20.0)
     options.add_argument("--rate", type=float, default=AIM_RATE)
-    options.add_argument("--clients", type=int, default=20)
+    options.add_argument("--clients", type=int, default=0)
     options.add_argument("--workers", type=int, default=2)
+    options.add_argument("--crowd", action="store_true")
+    options.add_argument("--silent", type=int, default=250)
+    options.add_argument("--memory", type=int, default=0)
     given = options.parse_args()
-    print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} before")
+    print(f"{os.cpu_count()} cores, load {_load():.1f} before", flush=True)
     with server(given.workers) as found:
-        for who in (people, strangers):
-            coming = who()
-            load(found.port, coming, given.clients, given.rate, 5.0)  # everybody's models are loaded
-            before = found.busy()
-            times, statuses, taken = load(found.port, coming, given.clients, given.rate, given.seconds)
-            busy = (found.busy() - before) / max(1, len(statuses))
-            answered = statuses.count(200)
-            shares = (("median", 0.5), ("p90", 0.9), ("p99", 0.99))
-            told = ", ".join(f"{name} {1e3 * percentile(times, share):.0f} ms" for name, share in shares)
-            told = f"{answered / taken:.1f} a second, {told}; {1e3 * busy:.1f} ms of a core"
-            print(f"{who.__name__}: {answered} of {len(statuses)} predicted, {told}")
-        print(f"  aim: {AIM_RATE:g} a second with p99 under {1e3 * AIM_P99:.0f} ms")
-        for name, seen in changes(found).items():
-            waited, busy = zip(*seen, strict=True)
-            middle, most, core = (1e3 * one for one in (statistics.median(waited), max(waited), max(busy)))
-            print(f"a change of {name}: median {middle:.0f} ms, most {most:.0f} ms; at most {core:.0f} ms of a core")
-        print(f"  aim: under {1e3 * AIM_CHANGE:.0f} ms")
+        (memory if given.memory else crowd if given.crowd else usual)(found, given)
+    print(f"load {_load():.1f} after")
 
 
 if __name__ == "__main__":

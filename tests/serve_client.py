@@ -28,15 +28,22 @@ class Answer(NamedTuple):
 
 
 class Server(NamedTuple):
-    """Where it listens."""
+    """Where it listens, and what it wants to be told."""
 
     url: str
     port: int
+    token: str
+
+    @property
+    def page(self) -> str:
+        """The address that a person opens first."""
+        return f"{self.url}?token={self.token}"
 
     def ask(self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None) -> Answer:
-        """A request with these headers, and no others but those that HTTP needs."""
+        """A request with these headers, the token, and no others but those that HTTP needs."""
         content = body if isinstance(body, bytes | None) else json.dumps(body).encode()
-        own = {"Host": f"localhost:{self.port}"} | ({"Content-Type": "application/json"} if content is not None else {})
+        own = {"Host": f"localhost:{self.port}", "Authorization": f"Bearer {self.token}"}
+        own |= {"Content-Type": "application/json"} if content is not None else {}
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENT)
         try:
             connection.request(method, path, content, own | (headers or {}))

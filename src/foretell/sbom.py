@@ -49,9 +49,9 @@ def _component(name: str, reference: str, kind: str) -> dict[str, Any]:
     about = metadata.metadata(name)
     told: dict[str, Any] = {"type": kind, "bom-ref": reference, "name": name, "version": about["Version"]}
     told["purl"] = reference
-    text = about.get("License-Expression", "") or about.get("License", "") or ""
-    if text:
-        told["licenses"] = [{"license": {"name": text.splitlines()[0]}}]
+    said = [value for key in ("License-Expression", "License") for value in about.get_all(key) or ()]
+    if said and said[0]:
+        told["licenses"] = [{"license": {"name": str(said[0]).splitlines()[0]}}]
     return told
 
 

@@ -15,6 +15,8 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import Final
 
+from foretell.errors import BadInput
+
 PREFIX: Final = "foretell-"
 LOCK: Final = ".held"
 
@@ -22,7 +24,11 @@ LOCK: Final = ".held"
 @contextlib.contextmanager
 def scratch(word: str) -> Generator[Path]:
     """A folder for as long as this is open; `word` is what it is for."""
-    _remove_abandoned(Path(tempfile.gettempdir()))
+    try:
+        _remove_abandoned(Path(tempfile.gettempdir()))
+    except FileNotFoundError:  # as Python says that no folder it knows can be written
+        what = "no folder for temporary files can be written"
+        raise BadInput(what, where="TMPDIR, /tmp, /var/tmp", fix="TMPDIR=/a/folder/of/yours foretell ...") from None
     with tempfile.TemporaryDirectory(prefix=f"{PREFIX}{word}-", ignore_cleanup_errors=True) as name:
         handle = os.open(Path(name) / f"{LOCK}.part", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:

@@ -9,7 +9,6 @@ classes of collectives on one link; they are few, and shared by all sources.
 
 from __future__ import annotations
 
-import csv
 import math
 import statistics
 from collections.abc import Iterable, Mapping
@@ -17,11 +16,12 @@ from functools import cache
 from typing import NamedTuple
 
 import msgspec
-from score import HERE, KINDS, SIZES, Row, _cluster, _host, _library, _line, _untuned, _why_not
+from score import SIZES, Row, _line, lines, rows
 
 from foretell.cost.collectives import collective_seconds
 from foretell.cost.fabric import Group
 from foretell.hardware.cluster import Cluster, Link
+from foretell.validation.studies.collectives import cluster_of, host_seconds, kind_of, library_of, payload
 
 FACTORS = tuple(1.06**step for step in range(-10, 11))
 """Tried on the efficiencies of a link: 0.56 to 1.8."""
@@ -50,9 +50,7 @@ class Timed(NamedTuple):
 
     @property
     def cluster(self) -> Cluster:
-        row = self.row
-        about = (row["gpu"], int(row["n_gpus"]), int(row["gpus_per_node"]), row["intra_link"], row["inter_link"])
-        return _cluster(*about, _untuned(row))
+        return cluster_of(self.row)
 
     @property
     def links(self) -> frozenset[str]:
@@ -61,9 +59,8 @@ class Timed(NamedTuple):
 
 @cache
 def timed() -> tuple[Timed, ...]:
-    with (HERE / "measured.csv").open() as file:
-        found = [Timed(row["source"], tuple(row.items())) for row in csv.DictReader(file) if not _why_not(row)]
-    return tuple(found)
+    scored = (line for line, row in zip(lines(), rows(), strict=True) if isinstance(row, Row))
+    return tuple(Timed(line["source"], tuple(line.items())) for line in scored)
 
 
 @cache
@@ -76,10 +73,10 @@ def priced(one: Timed, links: Mapping[str, Link]) -> Row:
     row, replace = one.row, msgspec.structs.replace
     cluster = one.cluster
     levels = tuple(replace(level, link=_kept(level.link, links)) for level in cluster.levels)
-    n, size, kind = int(row["n_gpus"]), int(row["bytes"]), KINDS[row["collective"]]
-    payload = size / n if kind == "all-gather" else size
-    price = collective_seconds(kind, payload, Group(n), replace(cluster, levels=levels), library=_library(row))
-    seconds = price.seconds + _host(row)
+    n, size, kind = int(row["n_gpus"]), int(row["bytes"]), kind_of(row)
+    brought = payload(kind, size, n)
+    price = collective_seconds(kind, brought, Group(n), replace(cluster, levels=levels), library=library_of(row))
+    seconds = price.seconds + host_seconds(row)
     return Row(row["id"], row["collective"], size, one.source, float(row["time_us"]) * 1e-6, seconds, price.algorithm)
 
 

@@ -23,8 +23,8 @@ NUMBERS: Final = (0, -1, 1, 2, 3, 7, 2**31, 2**63, -(2**63), 10**18, 10**30, 10*
                   1e-9, float("nan"), float("inf"), float("-inf"))  # fmt: skip
 SMALL: Final = (0, 1, 2, 3, 4, 5, 8, 16, 64, 100, 128, 1000, 4096, 0.1, 0.5, 1.5)
 TEXTS: Final = ("", " ", "x", "nan", "inf", "-1", "0", "1e999", "9" * 5000, "true", "null", "../..", "a/b", "\x00",
-                "\u202eabc", "é", "𝟘", "١٢", "\ufeff", "'", '"', "%s%n", "${HOME}", "a" * 10_000, "dp2", "h100", "fp8",
-                "\ud800", "\n\n", "[", "{}", "__class__")  # fmt: skip
+                "\u202eabc", "é", "\U0001d7d8", "١٢", "\ufeff", "'", '"', "%s%n", "${HOME}", "a" * 10_000, "dp2",
+                "h100", "fp8", "\ud800", "\n\n", "[", "{}", "__class__")  # fmt: skip
 OTHERS: Final = (None, True, False, [], {}, [[]], [None], {"": None}, [0] * 50)
 
 

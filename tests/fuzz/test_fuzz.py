@@ -28,7 +28,8 @@ def test_inputs_that_are_not_spoiled_are_answered(name: str) -> None:
 
 
 def test_a_fault_is_found_and_shrunk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("foretell.runtime.restart_log.decode_json", lambda *_: 1 / 0)
-    (fault,) = hunt("run_journal", SEED, range(3)).faults
-    assert fault.place.startswith("ZeroDivisionError at runtime/restart_log.py")
-    assert fault.trace.count("Traceback") == 1
+    monkeypatch.setattr("foretell.oracle.anchors.read_bytes", lambda *_, **__: 1 / 0)
+    (fault,) = hunt("anchor_log", SEED, range(3)).faults
+    assert fault.place.startswith("ZeroDivisionError at oracle/anchors/__init__.py")
+    assert fault.shrunk == ""  # it needs no spoiling at all
+    assert "ZeroDivisionError" in fault.trace

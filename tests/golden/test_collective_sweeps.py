@@ -160,13 +160,14 @@ def test_every_row_is_scored_or_has_a_reason() -> None:
     reasons = [row for row in score.rows() if isinstance(row, str)]
     assert sorted({reason: reasons.count(reason) for reason in reasons}.items()) == [
         ("a bandwidth without a size", 2),
+        ("parts of a rack in several NVLink domains cannot be written as a cluster", 55),
         ("won by another library than NCCL", 9),
     ]
 
 
 @pytest.mark.parametrize(
     ("size", "count", "median", "most"),
-    [("small", 213, 0.10, 0.30), ("middle", 376, 0.15, 0.42), ("large", 310, 0.065, 0.36)],
+    [("small", 213, 0.10, 0.30), ("middle", 376, 0.15, 0.42), ("large", 330, 0.065, 0.36)],
 )
 def test_error_by_size(rows: list[score.Row], size: str, count: int, median: float, most: float) -> None:
     found = [row for row in rows if row.size_class == size]
@@ -194,6 +195,6 @@ def test_error_by_collective(rows: list[score.Row], collective: str, median: flo
 
 def test_error_over_all(rows: list[score.Row]) -> None:
     middle, high, count = score.summary(rows)
-    assert count == 899
+    assert count == 919
     assert middle < 0.10
     assert high < 0.37

@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 
 from foretell import compiling
+from foretell.errors import BadInput
 from foretell.files import PRIVATE, PRIVATE_FOLDER, is_folder
 from foretell.records import store
 from foretell.records.home import home
 from foretell.records.record import record
+from foretell.scratch import scratch
 from machines.distribution import ROOT, Ran, clean, run
 
 pytestmark = pytest.mark.slow
@@ -77,9 +79,17 @@ def test_a_home_of_somebody_else(tmp_path: Path) -> None:
 
 def test_a_record_that_cannot_be_kept_says_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORETELL_RECORDS", "/proc/records")
-    with pytest.raises(Exception, match="cannot be written") as problem:
+    with pytest.raises(BadInput, match=r"cannot be written[^$]*FORETELL_RECORDS"):
         store.write(home(), record("run", {}))
-    assert "FORETELL_RECORDS" in str(problem.value)
+
+
+def test_where_nothing_is_for_a_moment_it_is_said_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none() -> str:
+        raise FileNotFoundError(2, "No usable temporary directory found")
+
+    monkeypatch.setattr("tempfile.gettempdir", none)
+    with pytest.raises(BadInput, match="TMPDIR="), scratch("run"):
+        pass
 
 
 def test_what_is_kept_is_its_owners_alone(tmp_path: Path) -> None:

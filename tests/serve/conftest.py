@@ -19,8 +19,8 @@ def server() -> Iterator[Server]:
     process = subprocess.Popen(command, stdout=subprocess.PIPE)
     try:
         assert process.stdout is not None
-        url: str = documented("serve", process.stdout.readline())["url"]
-        yield Server(url, int(url.rstrip("/").rpartition(":")[2]))
+        said = documented("serve", process.stdout.readline())
+        yield Server(said["url"], int(said["url"].rstrip("/").rpartition(":")[2]), said["token"])
     finally:
         process.terminate()
         try:

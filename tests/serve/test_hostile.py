@@ -119,7 +119,11 @@ def test_what_is_no_question_is_refused_with_a_message(
 
 @pytest.mark.parametrize("path", ["predict", "models", "searches"])
 def test_too_much_is_refused_before_it_is_read(server: Server, path: str):
-    declared = {"Content-Length": str(10**12), "Content-Type": "application/json"}
+    declared = {
+        "Content-Length": str(10**12),
+        "Content-Type": "application/json",
+        "Authorization": f"token {server.token}",
+    }
     with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENT) as line:
         head = "".join(
             f"{name}: {value}\r\n" for name, value in {"Host": f"localhost:{server.port}", **declared}.items()
@@ -131,7 +135,8 @@ def test_too_much_is_refused_before_it_is_read(server: Server, path: str):
 def test_too_much_in_parts_is_refused(server: Server):
     part = b"1000\r\n" + b" " * 0x1000 + b"\r\n"
     with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENT) as line:
-        head = f"Host: localhost:{server.port}\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n"
+        head = f"Host: localhost:{server.port}\r\nAuthorization: Bearer {server.token}\r\n"
+        head += "Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n"
         line.sendall(f"POST /api/predict HTTP/1.1\r\n{head}\r\n".encode())
         line.sendall(part * 17)  # of which it takes 16, and reads all: it has no reason to hang up early
         assert b" 413 " in line.recv(4096)

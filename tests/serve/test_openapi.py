@@ -47,7 +47,8 @@ def _fuzzed(operation: Any, server: Server) -> None:
     @calm
     @given(case=st.one_of(operation.as_strategy(), operation.as_strategy(generation_mode=GenerationMode.NEGATIVE)))
     def fuzz(case: Any) -> None:
-        answer = case.call(base_url=server.url, headers={"Host": f"localhost:{server.port}"}, timeout=PATIENT)
+        headers = {"Host": f"localhost:{server.port}", "Authorization": f"Bearer {server.token}"}
+        answer = case.call(base_url=server.url, headers=headers, timeout=PATIENT)
         case.validate_response(answer, checks=CHECKS)
 
     fuzz()

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from foretell.report.page import Page, html
 from serve_client import PATIENT, Server
 
 playwright = pytest.importorskip("playwright.sync_api", reason="the page is tested with playwright")
@@ -95,7 +96,7 @@ class Person:
 @pytest.fixture
 def person(browser: Any, server: Server) -> Iterator[Person]:
     somebody = Person(browser)
-    somebody.opens(server.url)
+    somebody.opens(server.page)
     yield somebody
     somebody.context.close()
     foreign = [url for url in somebody.asked if not url.startswith((server.url, "data:", "blob:"))]
@@ -122,7 +123,7 @@ def test_a_slider_changes_everything(person: Person):
     assert not person.wrong
 
 
-def test_the_address_has_all_of_it(person: Person, browser: Any):
+def test_the_address_has_all_of_it(person: Person, browser: Any, server: Server):
     person.page.click("summary:has-text('A model of your own')")
     person.page.fill("#config", json.dumps(CONFIG))
     person.page.click("#paste")
@@ -130,11 +131,23 @@ def test_the_address_has_all_of_it(person: Person, browser: Any):
     person.settled()
     person.does("ArrowLeft", on="#m")
     other = Person(browser)
-    other.opens(person.page.url)
+    other.opens(person.page.url.replace(server.url, server.page))
     for field in ("#plan", "#cluster", "#batch"):
         assert other.page.input_value(field) == person.page.input_value(field)
     assert other.sees("#said") == person.sees("#said")
     other.context.close()
+    assert not person.wrong
+
+
+def test_the_token_leaves_the_address_and_is_asked_for(person: Person, browser: Any, server: Server):
+    assert "token" not in person.page.url and server.token not in person.page.content()
+    person.page.reload()
+    person.page.wait_for_selector("body[data-changes]")  # the cookie is enough
+    stranger = Person(browser)
+    stranger.page.goto(person.page.url)
+    stranger.page.wait_for_selector("#problem", state="visible")
+    assert "token is missing" in stranger.sees("#problem") and "terminal" in stranger.sees("#problem")
+    stranger.context.close()
     assert not person.wrong
 
 
@@ -217,7 +230,7 @@ def findings(page: Any) -> list[tuple[str, str]]:
 @pytest.mark.parametrize(("width", "scheme"), [(380, "dark"), (1600, "light")])
 def test_everybody_can_use_it(browser: Any, server: Server, width: int, scheme: str):
     somebody = Person(browser, width, scheme)
-    somebody.opens(server.url)
+    somebody.opens(server.page)
     somebody.page.click("#pin")
     somebody.page.wait_for_selector("#comparison svg")
     assert somebody.page.evaluate("document.documentElement.scrollWidth") <= width
@@ -248,8 +261,29 @@ def test_a_report_is_for_everybody_too(browser: Any, server: Server, tmp_path: P
     reader.page.wait_for_selector("svg.chart .mark[tabindex='0']")
     assert reader.page.evaluate("document.documentElement.scrollWidth") <= width
     assert findings(reader.page) == []
-    assert [url for url in reader.asked if not url.startswith("file:")] == []
+    with reader.page.expect_download() as coming:
+        reader.page.click("button[data-save] >> nth=0")
+    assert b"<style" in Path(coming.value.path()).read_bytes()
+    reader.page.click("#theme")
+    assert reader.page.evaluate("document.documentElement.dataset.theme") != scheme
+    assert [url for url in reader.asked if not url.startswith(("file:", "blob:"))] == []
     assert not reader.wrong
+    reader.context.close()
+
+
+def test_what_gets_into_a_report_does_not_run(browser: Any, tmp_path: Path):
+    """Were a text of somebody's ever written without being quoted, its script, its handler and its style do nothing."""
+    evil = "<script>document.title = 'evil'</script><style>h1 { display: none }</style><h1 style='color: red'>x</h1>"
+    evil += "<img src='data:,' onerror='document.title = 1'>"
+    file = tmp_path / "report.html"
+    file.write_text(html(Page(title="good", plan="", cards=(), sections=())).replace("<main>", f"<main>{evil}"))
+    reader = Person(browser)
+    reader.page.goto(file.as_uri())
+    reader.page.wait_for_selector("#theme", state="visible")  # its own script runs
+    assert reader.page.title() == "good" and reader.page.is_visible("main h1")
+    assert reader.page.evaluate("getComputedStyle(document.querySelector('main h1')).color") != "rgb(255, 0, 0)"
+    refused = [said for said in reader.wrong if "Content Security Policy" in said]
+    assert len(refused) == 4, reader.wrong
     reader.context.close()
 
 
@@ -291,6 +325,6 @@ def test_trainers_of_other_years_are_behind_a_switch(person: Person, browser: An
     person.settled()
     assert offered(person) == today and person.page.input_value("#trainer") == ""
     other = Person(browser)
-    other.opens(f"{server.url}#trainer=megatron-lm-2023")
+    other.opens(f"{server.page}#trainer=megatron-lm-2023")
     assert other.page.is_checked("#past") and other.page.input_value("#trainer") == "megatron-lm-2023"
     other.context.close()

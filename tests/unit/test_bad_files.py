@@ -18,6 +18,7 @@ from foretell.errors import BadInput
 from foretell.files import LARGEST
 from foretell.hardware import catalog
 from foretell.hardware.this_machine import processor
+from foretell.model.operators.convolution import Convolution
 from foretell.model.operators.matmul import Matmul
 from foretell.oracle.calibrations import chosen
 from foretell.records import store
@@ -216,6 +217,26 @@ def test_the_whole_one_is_taken_then_that_of_this_host_then_the_newest(
     found = chosen(catalog.cluster(H200))
     assert found.path == taken
     assert len(store.files(folder)) == 2, "nothing is replaced"
+
+
+def test_one_that_can_be_read_and_not_used_is_left_out(folder: Path) -> None:
+    here = processor()
+    about = {"device": here.device.name, "title": here.device.title, "kind": "cpu"}
+    _kept(folder, **about, samples=(_convolution(),))
+    found = chosen(here)
+    assert found.path is None
+    assert any("has no bf16 units" in note for note in found.notes)
+
+
+def _convolution() -> Sample:
+    about = Kernel(
+        operator=msgspec.to_builtins(Convolution((3, 3), (1, 1), (1, 1), (1, 1))),
+        sizes={"sample": 8, "group": 1, "out": 64, "in": 64, "height": 56, "width": 56},
+        widths={"x": 2, "w": 2, "y": 2},
+        parts=("forward",),
+        precision="bf16",
+    )
+    return sample("convolution", about, [1e-3])
 
 
 def test_a_calibration_of_before_is_read_under_its_name(folder: Path) -> None:

@@ -324,6 +324,7 @@ def test_an_engine_that_is_not_installed_is_a_row_with_the_cure(name: str, monke
 def test_a_comparison_leaves_its_report_and_refuses_one_that_cannot_be(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    pytest.importorskip("torch")
     monkeypatch.setattr(environments, "found", lambda engine: None)
     words = ["bench", "--engine", "hivemind", "--pair", "image", "--ranks", "2", "--out", str(tmp_path / "study")]
     refused = CliRunner().invoke(cli, [*words, "--html", str(tmp_path / "nowhere" / "page.html")])

@@ -171,6 +171,24 @@ def test_pages_fit_a_terminal(foretell: Any, form: str, at: int, kept: Path) -> 
     assert [line for line in lines if len(line) > WIDTH] == []
 
 
+FLAGGED = ("analyze", "program", "fit", "why", "diff", "whatif", "goodput", "systems", "doctor", "schema", "validate")
+"""Verbs whose flags are all tried beside --json; those of the others take long, or start something."""
+
+
+@pytest.mark.parametrize("verb", FLAGGED)
+def test_whatever_flag_is_beside_json_it_is_one_object(foretell: Any, verb: str, kept: Path) -> None:
+    command = cli.get_command(click.Context(cli), verb)
+    assert command is not None
+    options = [one for one in command.params if isinstance(one, click.Option) and "--json" not in one.opts]
+    flags = [(one.opts[0],) for one in options if one.is_flag and not one.hidden]
+    choices = [
+        (one.opts[0], str(word)) for one in options if isinstance(one.type, click.Choice) for word in one.type.choices
+    ]
+    for more in (*flags, *choices):
+        ran = foretell(*words(verb, 0, kept), *more, "--json")
+        assert isinstance(json.loads(ran.out), dict), more
+
+
 def test_where_an_algorithm_lies_is_told_as_where_a_plan_does(foretell: Any) -> None:
     documented("systems --plan", foretell("systems", "--algorithm", "async", "--json").out)
 

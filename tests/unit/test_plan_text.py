@@ -59,6 +59,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "7-plan.md"
         ("pp8:interleaved,v3", (Pipeline(ranks=8, schedule="interleaved", chunks=3),)),
         ("pp3:split=10/12/8", (Pipeline(ranks=3, schedule="1f1b", split=(10, 12, 8)),)),
         ("pp5:split=1/2x3/1", (Pipeline(ranks=5, split=(1, 2, 2, 2, 1)),)),
+        ("pp4:split=0/2/2/0", (Pipeline(ranks=4, split=(0, 2, 2, 0)),)),
         ("pp4:split=2x2/1x2", (Pipeline(ranks=4, split=(2, 2, 1, 1)),)),
         ("spatial4[conv1..pool2]", (Spatial(ranks=4, only="conv1..pool2"),)),
         ("spatial2x2", (Spatial(ranks=4, grid_ranks=(2, 2)),)),

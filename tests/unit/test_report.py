@@ -229,6 +229,24 @@ def test_the_scoreboard_is_a_page(foretell: Any, folder: Path) -> None:
     assert "Predicted and measured: a step" in page and "<h2>The scoreboard</h2>" in page
 
 
+def test_a_report_names_its_own_script_and_styles_and_allows_no_others(foretell: Any, tmp_path: Path) -> None:
+    import base64
+    import hashlib
+
+    file = tmp_path / "r.html"
+    assert foretell("report", TINY, "--on", "2xh100", "--plan", "dp2", "--batch", "8", "--html", str(file)).code == 0
+    text = file.read_text()
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', text)
+    assert policy and "unsafe" not in policy[1] and "default-src 'none'" in policy[1]
+    inside = re.findall(r"<(style|script)((?: [^>]*)?)>(.*?)</\1>", text, re.DOTALL)
+    live = [(kind, own) for kind, attributes, own in inside if "text/plain" not in attributes]
+    assert [kind for kind, _ in live] == ["style", "style", "script"]
+    for kind, own in live:
+        known = base64.b64encode(hashlib.sha256(own.encode()).digest()).decode()
+        assert re.search(rf"{kind}-src [^;]*'sha256-{re.escape(known)}'", policy[1])
+    assert not re.search(r"<[^>]*\s(style|on[a-z]+)=", re.sub(r"<script.*?</script>", "", text, flags=re.DOTALL))
+
+
 @pytest.mark.slow
 def test_a_browser_shows_it(foretell: Any, tmp_path: Path) -> None:
     """The script runs, marks can be reached by keyboard, nothing is complained of and nothing is asked for."""

@@ -22,7 +22,7 @@ from foretell.cli.main import main
 from foretell.errors import BadInput
 from foretell.records import store
 from foretell.records.export import export
-from foretell.records.query import query
+from foretell.records.query import query, select
 from foretell.records.record import record
 from foretell.records.results import chosen, results, table
 
@@ -171,6 +171,28 @@ def test_a_query_reads_records_and_nothing_else(folder: Path, tmp_path: Path, sq
         query(table(folder).rows, sql.format(file=tmp_path / "other.db"))
     assert problem.value.where == "--sql" and problem.value.fix
     assert list(tmp_path.iterdir()) == []
+
+
+ENDLESS = "SELECT count(*) FROM records a, records b, records c, records d"
+
+
+def test_a_query_ends_after_a_time(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("foretell.records.query.SECONDS", 0.0)
+    monkeypatch.setattr("foretell.records.query.LOOKS", 1)
+    with pytest.raises(BadInput, match="interrupted after 0 seconds"):
+        query(table(folder).rows, ENDLESS)
+    with pytest.raises(BadInput, match="is no condition: interrupted"):
+        select(table(folder).rows, f"({ENDLESS}) > 0")
+
+
+def test_an_answer_has_a_largest_size(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = table(folder).rows
+    assert len(query(rows, "SELECT * FROM records").lines) == len(rows)
+    monkeypatch.setattr("foretell.records.query.MOST_BYTES", 1000)
+    with pytest.raises(BadInput, match="limit 1000"):
+        query(rows, "SELECT a.*, b.* FROM records a, records b")
+    with pytest.raises(BadInput, match="too big"):
+        query(rows, "SELECT " + "replace(" * 30 + "'aa'" + ", 'a', 'aaaaaaaaaa')" * 30)
 
 
 # the command

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foretell.errors import BadInput
+from foretell.plan.facts import facts
 from foretell.program.expand import expand
 from foretell.program.lower import lower
 from foretell.records.record import record
@@ -147,3 +148,12 @@ def test_two_steps_of_slurm_on_one_host_do_not_meet() -> None:
     one, other = (meeting_point(step)["MASTER_PORT"] for step in steps)
     assert one != other and meeting_point(steps[0])["MASTER_PORT"] == one
     assert meeting_point({**steps[0], "MASTER_PORT": "29500"})["MASTER_PORT"] == "29500"
+
+
+@pytest.mark.parametrize(("asked", "sequence"), [(0, 4096), (32, 32)])
+def test_a_configuration_runs_with_its_sequence_or_another(asked: int, sequence: int) -> None:
+    file = Path(__file__).parents[1] / "data" / "hf" / "Llama-3.2-1B" / "config.json"
+    run = Assignment(model=str(file), plan="dp2", batch=4, seq=asked)
+    assert f",seq={sequence}," in run.model
+    assert facts(run.setting.graph).sequence == sequence
+    assert msgspec.json.decode(msgspec.json.encode(run), type=Assignment) == run

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 from hypothesis import given
@@ -19,7 +20,10 @@ from foretell.cli.command import cli
 from foretell.errors import BadInput
 from foretell.hardware import catalog
 from foretell.model.analysis import analyze
+from foretell.model.matrices import trained_elements
+from foretell.model.resize import ANY
 from foretell.model.source import load
+from foretell.oracle.predict import Prediction, predict
 from foretell.plan.fitness import refusals
 from foretell.plan.setting import Setting
 from foretell.plan.trainer import trainer
@@ -56,8 +60,9 @@ def one_row(study: Study, name: str) -> MeasuredRun:
         ("vtrain_single", "vtrain", 360),
         ("vtrain_multi", "vtrain", 44),
         ("ultrascale_h100", "ultrascale", 1078),
-        ("llm_measured", "llm", 499),
-        ("cnn_measured", "cnn", 827),
+        ("llm_measured", "llm", 749),
+        ("finetune_measured", "finetune", 97),
+        ("cnn_measured", "cnn", 3_820),
         ("paradl", "paradl", 106),
     ],
 )
@@ -67,6 +72,7 @@ def test_every_line_is_a_row_or_has_a_reason(studies: dict[str, Study], name: st
     assert study.total == len(table(name))
     assert len(study.rows) >= least, "fewer runs are mapped than were before"
     assert all(item.reason for item in study.not_scored)
+    assert not study.calls
     assert len({row.id for row in study.rows}) == len(study.rows)
 
 
@@ -96,7 +102,8 @@ def test_models_have_the_published_parameters(studies: dict[str, Study]) -> None
     said = {line["id"]: float(line["n_params_b"] or 0) for line in table("llm_measured")}
     models = {row.model: row.id for row in studies["llm_measured"].rows if said[row.id]}
     for model, name in list(models.items())[::20]:
-        assert analyze(load(model)).parameters / 1e9 == pytest.approx(said[name], rel=0.01), model
+        off = 0.02 if "experts=384" in model else 0.01  # Kimi-K2: 1.04 T in its report, 1,026 B in its files
+        assert analyze(load(model)).parameters / 1e9 == pytest.approx(said[name], rel=off), model
 
 
 # what lines become
@@ -216,29 +223,64 @@ def test_paradl_lines(studies: dict[str, Study]) -> None:
 # blanks are reasons
 
 
-@pytest.mark.parametrize(
-    ("column", "reason"),
-    [
-        ("act_ckpt", "act_ckpt is not stated"),
-        ("precision", "precision is not stated"),
-        ("micro_batch", "micro_batch is not stated"),
-        ("global_batch", "global_batch is not stated"),
-        ("layers", "layers is not stated"),
-        ("zero_stage", "zero_stage is not stated"),
-        ("framework", "no trainer describes a blank framework"),
-        ("gpu", "gpu is not stated"),
-    ],
-)
-def test_a_blank_is_never_filled_in(column: str, reason: str) -> None:
+@pytest.mark.parametrize("column", ["global_batch", "gpu", "n_gpus", "seq_len"])
+def test_a_blank_without_a_default_is_a_reason(column: str) -> None:
     complete = table("llm_measured")[0]
     assert isinstance(next(llm.rows([complete])), MeasuredRun)
-    assert next(llm.rows([{**complete, column: ""}])) == NotScored(complete["id"], reason)
+    assert next(llm.rows([{**complete, column: ""}])) == NotScored(complete["id"], f"{column} is not stated")
 
 
-@pytest.mark.parametrize("column", ["act_ckpt", "precision", "optimizer", "global_batch"])
+@pytest.mark.parametrize("column", ["act_ckpt", "precision", "global_batch"])
 def test_a_blank_of_the_other_table(column: str) -> None:
     complete = next(line for line in table("cnn_measured") if line["id"] == "dle-002")
     assert next(cnn.rows([{**complete, column: ""}])) == NotScored("dle-002", f"{column} is not stated")
+
+
+def test_an_optimizer_that_is_not_stated_is_the_usual_one() -> None:
+    complete = next(line for line in table("cnn_measured") if line["id"] == "dle-002")
+    found = next(cnn.rows([{**complete, "optimizer": ""}]))
+    assert isinstance(found, MeasuredRun) and found.timed == "step"
+    assert (found.job.optimizer, found.assumed) == ("momentum", ("optimizer momentum",))
+
+
+def test_passes_without_the_optimizer(studies: dict[str, Study]) -> None:
+    """Rows that timed forward and backward alone are compared with just that."""
+    study = studies["cnn_measured"]
+    chosen = [row for row in study.rows if row.timed == "passes"]
+    assert {row.subsets[0] for row in chosen} == {"ryu", "pyc", "jcj", "cnb"}
+    row = next(row for row in chosen if row.model.startswith("resnet18"))
+    whole, passes = compare([msgspec.structs.replace(row, timed="step"), row], predict)
+    assert isinstance(whole.prediction, Prediction) and passes.prediction is not None
+    without = whole.prediction.step_seconds - whole.prediction.breakdown["optimizer"]
+    assert passes.prediction.step_seconds == pytest.approx(without)
+    low, high = passes.prediction.interval
+    assert low < without < high < whole.prediction.interval[1]
+
+
+def test_models_of_packages(studies: dict[str, Study]) -> None:
+    """By their names of then: what was renamed since is found, and before PyTorch 2 scores were written out."""
+    models = {row.id: row.model for row in studies["cnn_measured"].rows}
+    of = {line["model"]: models.get(line["id"]) for line in table("cnn_measured") if line["id"] in models}
+    assert of["regnety_032"] == "timm/regnety_032:image=224,attention=math,dtype=fp16"
+    assert of["swsl_resnet18"] == "resnet18:image=224,dtype=fp16"
+    assert of["RegNetX-400MF"] == "timm/regnetx_004:image=224,attention=math"
+    assert of["shufflenet_v2_x1_0"].startswith("torchvision/shufflenet_v2_x1_0:image=224")  # type: ignore[union-attr]
+    assert of["nnU-Net 3D"].startswith("nnunet-3d")  # type: ignore[union-attr]
+
+
+def test_parameters_of_packages_are_those_published(studies: dict[str, Study]) -> None:
+    """Of every traced model that a row gives the parameters of, in millions to two digits."""
+    said = {line["id"]: line["params_m"] for line in table("cnn_measured")}
+    wanted = {
+        row.model.partition(",dtype")[0]: said[row.id] for row in studies["cnn_measured"].rows if "/" in row.model
+    }
+    counted = {model: trained_elements(load(model, ANY)) / 1e6 for model, text in wanted.items() if text}
+    wrong = {
+        model: (count, wanted[model])
+        for model, count in counted.items()
+        if abs(count - float(wanted[model])) > max(0.051, 0.005 * count)
+    }
+    assert len(counted) > 350 and not wrong
 
 
 def test_ranks_and_batches_must_multiply() -> None:
@@ -284,6 +326,17 @@ _FIRST: dict[str, str] = {}
         ("InfiniBand EDR 100 Gb/s, one NIC per node", NodeLink("ib-edr", 1)),
         ("4x Omni-Path 100 Gb/s", NodeLink("opa-100", 4)),
         ("10 Gb/s Ethernet (p2.8xlarge class; not restated)", NodeLink("eth-10", 1)),
+        ("Storage: 2x ConnectX-6 200Gb/s, Compute: 8x ConnectX-7 400Gb/s NDR", NodeLink("ib-ndr", 8)),
+        ("Compute: 8x400Gb/s IB NDR; Storage: 2x200Gb/s IB HDR", NodeLink("ib-ndr", 8)),
+        ("Storage: 2x200Gb/s IB HDR, 1x100GbE; Compute: 8x400Gb/s RoCE", NodeLink("roce-400", 8)),
+        ("1x ConnectX-6 Dx 100GbE management, 8x ConnectX-7 400Gb/s", NodeLink("roce-400", 8)),
+        ("1x Ethernet 10Gb/s (management), 8x ConnectX-7 400Gb/s RoCE", NodeLink("roce-400", 8)),
+        ("BF3 200Gbps for NS and 2xBF3 400Gbps for EW", NodeLink("roce-400", 2)),
+        ("8x BlueField-3", NodeLink("roce-400", 8)),
+        ("8x BlueField-3 400Gb/s Ethernet", NodeLink("roce-400", 8)),
+        ("8x NVIDIA ConnectX-7 400Gb/s InfiniBand + 2x BlueField-3 (storage)", NodeLink("ib-ndr", 8)),
+        ("2x100GbE RoCE, 8x400GbE RoCE", NodeLink("roce-400", 8)),
+        ("Storage: 2x ConnectX-6 200Gb/s", None),
         ("RoCEv2 (rate not stated)", None),
         ("400/800 Gbps", None),
         ("", None),

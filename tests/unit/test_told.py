@@ -85,7 +85,7 @@ def test_what_is_said_of_published_runs_is_so() -> None:
     runs = [
         one
         for name in ("ultrascale_h100", "llm_measured")
-        for one in compare(read(published.files(name)[0]).rows, predict)
+        for one in compare([row for row in read(published.files(name)[0]).rows if not row.assumed], predict)
         if one.prediction is not None
     ]
     full = [

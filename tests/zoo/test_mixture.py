@@ -8,7 +8,7 @@ from agreement import assert_agrees, assert_same_names, predicted
 from foretell.errors import BadInput
 from foretell.model import zoo
 from foretell.model.zoo._experts import Routing
-from foretell.model.zoo.mixture import PRESETS
+from foretell.model.zoo.mixture import PRESETS, Mixture
 from foretell.modules._experts import ExpertFeedForward
 from language import assert_causal, assert_folds, assert_trains
 
@@ -66,11 +66,24 @@ def test_layers_are_one_block(name: str) -> None:
         f"mixtral-8x7b:{SMALL},dtype=bf16",
         f"qwen2-57b-a14b:{SMALL},shared_ffn=80,experts=16",
         f"qwen3-30b-a3b:{SMALL},experts=16,dtype=bf16",
+        f"mixture:{SMALL},every=2,dense_ffn=80,shared_ffn=48,top_k=1,normalized=false",
     ],
 )
 def test_agrees_with_pytorch(spec: str) -> None:
     assert_agrees(spec, batch=2, saved=0.0)
     assert_same_names(spec)
+
+
+def test_experts_in_every_second_layer() -> None:
+    """Llama 4 Maverick: 400.7 billion parameters, of which a token meets 17 (Meta's model card)."""
+    shape = "layers=48,hidden=5120,heads=40,kv_heads=8,head_dim=128,vocab=202048,seq=64,ffn=8192,shared_ffn=8192"
+    spec = f"mixture:{shape},experts=128,top_k=1,every=2,dense_ffn=16384"
+    _, model = zoo.parse(spec)
+    assert isinstance(model, Mixture)
+    assert predicted(spec).parameters / 1e9 == pytest.approx(400.7, abs=0.1)
+    assert model.active_parameters / 1e9 == pytest.approx(17, abs=0.5)
+    with pytest.raises(BadInput, match="layers without experts have a width"):
+        zoo.load(f"mixture:{SMALL},every=2", 1)
 
 
 def _dense(layer: ExpertFeedForward, x: torch.Tensor) -> torch.Tensor:

@@ -2,6 +2,7 @@
 
 import pytest
 
+import foretell
 from agreement import assert_agrees, predicted
 from foretell.errors import BadInput
 from foretell.model import zoo
@@ -61,3 +62,12 @@ def test_blocks_repeat() -> None:
 def test_groups_need_a_bottleneck() -> None:
     with pytest.raises(BadInput, match="32 of 64"):
         zoo.load("resnet18:groups=32")
+
+
+@pytest.mark.parametrize("plan", ["tp2", "filter2", "channel2"])
+def test_filters_of_groups_are_whole_on_every_rank(plan: str) -> None:
+    """They are a dim of two loops, groups and filters, which no axis divides; what lies around them is divided."""
+    whole, divided = (
+        foretell.predict("resnext50-32x4d", "2xh100", text, 8).memory.by_kind["weights"] for text in ("dp1", plan)
+    )
+    assert whole / 2 < divided < whole

@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 import msgspec
 import torch
 
 from foretell.calibration.clock import DeviceClock
-from foretell.cost.samples import TYPES, About, Kernel
+from foretell.cost.samples import TYPES, About, Kernel, PartName, Precision
 from foretell.model.operator import Operator
 
 T = TypeVar("T")
@@ -97,8 +97,8 @@ def kernel(
         operator=msgspec.to_builtins(operator),
         sizes=dict(sizes),
         widths={**dict.fromkeys(words, TYPES[precision]), **(widths or {})},
-        parts=tuple(parts),
-        precision=precision,
+        parts=tuple(cast("PartName", part) for part in parts),
+        precision=cast("Precision", precision),
         layout=layout,
         density=density,
         autograd=tuple(parts) != ("forward",) and not direct,

@@ -76,7 +76,7 @@ def measure(
     machine = machine_of(scope)
     cases = list(_passes(scope, wanted))
     before = out or _earlier(machine)
-    journal = SampleJournal(out or _under_way(machine), machine, wanted.resume, before, wanted.quick)
+    journal = SampleJournal(out or _under_way(wanted.device), machine, wanted.resume, before, wanted.quick)
     clock = DeviceClock(scope.device, QUICK if wanted.quick else THOROUGH / scope.passes, -(-FEWEST // scope.passes))
     end = time.monotonic() + 60 * wanted.minutes if wanted.minutes else float("inf")
     failed: dict[str, str] = {}
@@ -108,13 +108,14 @@ def measure(
 
 def journal_of(wanted: Wanted, out: Path | None) -> Path:
     """Where the samples of a calibration that is under way are kept."""
-    target = out or _under_way(machine_of(scope_of(wanted.device, wanted.quick)))
+    target = out or _under_way(wanted.device)
     return target.with_name(target.name + SUFFIX)
 
 
-def _under_way(machine: MeasuredMachine) -> Path:
-    """Where samples of a calibration are that will be kept: a host's own, since hosts may share the folder."""
-    return home() / f"calibration-{machine.kind}-{machine.host}{store.SUFFIX}"
+def _under_way(device: str) -> Path:
+    """The file beside which samples of a calibration are that will be kept: a host's own, since hosts may share the
+    folder."""
+    return home() / f"calibration-{device}-{platform.node()}{store.SUFFIX}"
 
 
 def _earlier(machine: MeasuredMachine) -> Path | None:

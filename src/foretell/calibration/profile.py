@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import nn
@@ -19,7 +19,7 @@ from foretell import modules
 from foretell.calibration.clock import DeviceClock
 from foretell.calibration.held import HeldStorages
 from foretell.calibration.measure import QUICK, THOROUGH, machine_of, scope_of
-from foretell.cost.samples import LayerSample, Profile, Sample, sample
+from foretell.cost.samples import LayerSample, Precision, Profile, Sample, sample
 from foretell.errors import BadInput
 from foretell.model import zoo
 from foretell.model.importers import torch_factory
@@ -70,7 +70,7 @@ def profile(
         machine=machine_of(scope),
         model=model,
         batch=batch,
-        precision=subject.precision,
+        precision=cast("Precision", subject.precision),
         samples=tuple(samples),
         peak_bytes=peak,
         gamma=peak / naive,

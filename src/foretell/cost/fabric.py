@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from foretell.caches import forgettable
 from foretell.errors import BadInput
 from foretell.hardware.cluster import Cluster
 from foretell.hardware.route import Crossing, Group, Hop, Route
@@ -26,6 +27,7 @@ def sharing(group: Group, cluster: Cluster) -> int:
     return max(1, min(cluster.domain, cluster.ranks) // inside) if domains > 1 else 1
 
 
+@forgettable
 @lru_cache(maxsize=4096)
 def route(group: Group, cluster: Cluster, sharing: int = 1, servers: int = 1) -> Route:
     """Where a group lies, and what it gets of every link that it crosses."""

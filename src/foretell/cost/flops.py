@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 from typing import NamedTuple
 
+from foretell.caches import forgettable
 from foretell.cost.kernels import arithmetic, unit_rate
 from foretell.hardware.cluster import Device
 from foretell.model.graph import Graph, Node
@@ -35,6 +36,7 @@ class StepFlops(NamedTuple):
     faster: bool  # whether some of them run on faster units than those of the plan's precision
 
 
+@forgettable
 @functools.lru_cache(maxsize=256)
 def step_flops(graph: Graph, rule: Recomputation, device: Device, form: Format, trainer: Trainer) -> StepFlops:
     """What a forward and a backward pass of a model need, and what they do under a rule of recomputation."""

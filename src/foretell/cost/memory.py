@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from foretell.caches import forgettable
 from foretell.hardware.cluster import Cluster
 from foretell.hardware.members import architecture
 from foretell.model.graph import Graph
@@ -147,6 +148,7 @@ class _Largest(NamedTuple):
     next: float
 
 
+@forgettable
 @functools.lru_cache(maxsize=256)
 def _weights(graph: Graph) -> _Largest:
     total, largest, units, repeated = 0.0, 0.0, dict[str, float](), set[str]()

@@ -10,6 +10,7 @@ from itertools import accumulate
 from operator import mul
 from typing import Any, TypeAlias
 
+from foretell.caches import emptied_when_full
 from foretell.cost.cpu_host_work import CpuHostWork, shares_weights
 from foretell.cost.prices import HIDES, Parts, Prices
 from foretell.model.layers import EqualLayers
@@ -99,14 +100,12 @@ def weight_traffic_cost(
         prices.strides,
     )
     if key not in _KNOWN:
-        if len(_KNOWN) >= MOST_KNOWN:
-            _KNOWN.clear()
         _KNOWN[key] = _weight_traffic_cost(partition, shape, local, weight_state, prices)
     return _KNOWN[key]
 
 
-MOST_KNOWN = 100_000
 _KNOWN: dict[Any, WeightTrafficCost] = {}
+emptied_when_full(_KNOWN.clear)
 
 
 def _weight_traffic_cost(

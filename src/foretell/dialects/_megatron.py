@@ -174,8 +174,10 @@ def _split(layout: Any) -> tuple[int, ...]:
     if set(text) - set("EtmL|"):
         raise BadInput(f"the layout {layout!r} has layers that no plan has a word for", fix="E, t, m, L and |")
     counts = tuple(stage.count("t") for stage in text.split("|"))
-    if 0 in counts:
-        raise BadInput(f"the layout {layout!r} has a stage without layers", fix="a layer in each stage")
+    if 0 in counts[1:-1]:
+        raise BadInput(
+            f"the layout {layout!r} has a stage without layers", fix="a layer in each stage but the first and the last"
+        )
     return counts
 
 

@@ -155,8 +155,8 @@ def _split(stages: Any) -> tuple[int, ...]:
     """The layers of each stage."""
     lists = cast("list[Any]", stages) if isinstance(stages, list) else []
     counts = tuple(sum(str(module).startswith("layers.") for module in stage) for stage in lists)
-    if 0 in counts:
-        raise BadInput(f"{_FQNS} has a stage without layers", fix="a layer in each stage")
+    if 0 in counts[1:-1]:
+        raise BadInput(f"{_FQNS} has a stage without layers", fix="a layer in each stage but the first and the last")
     return counts
 
 

@@ -14,6 +14,7 @@ from typing import Final
 
 import msgspec
 
+from foretell.caches import forgettable
 from foretell.model.dims import Dim, Dims, Loop
 from foretell.model.fold import Repetition, cut, unfold
 from foretell.model.gradients import as_trained
@@ -38,6 +39,7 @@ SCORES: Final = (Elementwise, Softmax, View, Broadcast, Reduce)
 BACKWARD: Final = PARTS[1:]
 
 
+@forgettable
 @functools.lru_cache(maxsize=32)
 def adapted(graph: Graph, rank: int, only: tuple[str, ...] = ()) -> Graph:
     """The model with adapters of this rank; `only` beside layers with these last words of their paths."""
@@ -56,6 +58,7 @@ def adapted(graph: Graph, rank: int, only: tuple[str, ...] = ()) -> Graph:
     return msgspec.structs.replace(graph, blocks=cut(found, list(_runs(found, repetitions))))
 
 
+@forgettable
 @functools.lru_cache(maxsize=32)
 def adaptable(graph: Graph, only: tuple[str, ...] = ()) -> frozenset[tuple[int, int]]:
     """The dense layers that adapters stand beside, as (block, node)."""

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from foretell.caches import forgettable
 from foretell.model.attention import SCORELESS
 from foretell.model.graph import Block, Graph, Node, Tensor
 from foretell.model.operators.normalization import Normalize
@@ -38,6 +39,7 @@ class HeldBytes(NamedTuple):
     gradient: float
 
 
+@forgettable
 @functools.lru_cache(maxsize=64)
 def held_under_autocast(graph: Graph, compiled: bool) -> dict[tuple[int, int], HeldBytes]:
     """For each storage (block, tensor) that is not as the graph says, what is held of it.

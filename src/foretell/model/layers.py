@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from foretell.caches import forgettable
 from foretell.model import fold as fold_runs
 from foretell.model.fold import cut, fold, unfold
 from foretell.model.graph import Block, Graph
@@ -45,6 +46,7 @@ def pieces(graph: Graph) -> tuple[LayerPiece, ...]:
     return _pieces(skeleton(graph))
 
 
+@forgettable
 @functools.lru_cache(maxsize=64)
 def _pieces(graph: Graph) -> tuple[LayerPiece, ...]:
     stacks = _stacks(graph)
@@ -60,6 +62,7 @@ def _pieces(graph: Graph) -> tuple[LayerPiece, ...]:
     return tuple(_joined(found))
 
 
+@forgettable
 @functools.lru_cache(maxsize=64)
 def by_layers(graph: Graph) -> Graph:
     """The same model cut into blocks so that each layer is a block, or a repetition of one."""

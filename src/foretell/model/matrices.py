@@ -9,6 +9,7 @@ import functools
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from foretell.caches import forgettable
 from foretell.model.graph import Graph, Node
 from foretell.model.layers import layers
 from foretell.model.operator import OperatorPart, Widths
@@ -52,6 +53,7 @@ def inside(names: Iterable[str], weight: str) -> bool:
     return any(weight.startswith(f"{name}.") for name in names)
 
 
+@forgettable
 @functools.lru_cache(maxsize=64)
 def hidden_matrices(graph: Graph) -> tuple[WeightMatrix, ...]:
     """Those that are trained."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 
+from foretell.caches import forgettable
 from foretell.model.dims import Dims
 from foretell.model.graph import Block, Graph, Node
 from foretell.model.operators.convolution import Convolution
@@ -19,6 +20,7 @@ KEEPING = frozenset({"elementwise", "broadcast", "dropout", "convolution", "pool
 """Operators whose output lies as their input does."""
 
 
+@forgettable
 @functools.lru_cache(maxsize=64)
 def turned_convolutions(graph: Graph) -> frozenset[tuple[int, int]]:
     """The convolutions, as (block, place in it), whose input has its channels innermost by the model's own doing."""
@@ -26,6 +28,7 @@ def turned_convolutions(graph: Graph) -> frozenset[tuple[int, int]]:
     return frozenset(_found(graph, last))
 
 
+@forgettable
 @functools.lru_cache(maxsize=64)
 def compiled_convolutions(graph: Graph) -> frozenset[tuple[int, int]]:
     """The convolutions whose images a compiler turns: all of a model or none, by what it has of them.

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import msgspec
 
+from foretell.caches import forgettable
 from foretell.model.dims import Dim, Loop
 from foretell.model.graph import Block, Graph, Tensor
 
@@ -17,6 +18,7 @@ Sized = TypeVar("Sized", Tensor, Loop)
 """What has dims."""
 
 
+@forgettable
 @functools.lru_cache(maxsize=256)
 def with_samples(graph: Graph, samples: int) -> Graph:
     """A graph with every dim of samples set to this many; what else it does is left as it is."""

@@ -1,7 +1,8 @@
-"""Where a model comes from: one text, four kinds of source.
+"""Where a model comes from: one text, five kinds of source.
 
 resnet50, llama3-8b:layers=16        the zoo, by name, fields set if wished
 meta-llama/Llama-3.1-8B, vit_b_16    the same, by names that it has elsewhere
+timm/resnet50d:image=288, regnety_032  a model of timm or torchvision: it ships, or is traced
 path/to/config.json, path/to/folder  a Hugging Face configuration
 path/to/model.net                    a layer file of the oracle paper
 path/to/graph.json                   a graph written by `foretell analyze --graph`
@@ -26,6 +27,7 @@ from foretell.errors import BadInput, UnknownName
 from foretell.files import LARGEST
 from foretell.model import zoo
 from foretell.model.graph import Graph
+from foretell.model.importers import packages
 from foretell.model.naming import meant
 
 LARGEST_BATCH = 10_000_000
@@ -59,6 +61,8 @@ def load(spec: str, batch: int | None = None, seq: int | None = None, dtype: str
         if graph.batch < 1:
             raise BadInput("the example inputs are an empty batch", where=spec, fix="inputs with at least one sample")
         return graph
+    if not path.exists() and (of_package := packages.parse(spec)) is not None:
+        return packages.load(of_package, batch, dtype)
     if path.is_file():
         what = f"{spec} is a file, but not one that holds a model"
         raise BadInput(what, fix="a config.json, its folder, a .net file, a graph in JSON or file.py:factory")

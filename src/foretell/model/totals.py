@@ -6,6 +6,7 @@ import functools
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from foretell.caches import forgettable
 from foretell.model.dims import Split
 from foretell.model.graph import Graph, Tensor
 from foretell.model.operator import NOTHING, PARTS, OperatorPart
@@ -51,6 +52,7 @@ def totals(graph: Graph, split: Split | None = None) -> Totals:
     )
 
 
+@forgettable
 @functools.lru_cache(maxsize=64)
 def multiplying(like: Graph) -> tuple[tuple[int, int, tuple[str, ...]], ...]:
     """Operators with matrix work, by block and place, and the parts that have it: whatever the samples, the same."""
@@ -72,6 +74,7 @@ class KeptStorage(NamedTuple):
     keeper: tuple[int, int]  # block and node of who keeps it
 
 
+@forgettable
 @functools.lru_cache(maxsize=8)
 def saved_storages(graph: Graph) -> tuple[KeptStorage, ...]:
     """The storages that autograd keeps, each with how many of it are alive at once.

@@ -5,14 +5,17 @@ from __future__ import annotations
 from torch import nn
 
 from foretell.model.zoo.mixture import Mixture
-from foretell.modules._decoder import DecoderLayer, DecoderModule
+from foretell.modules._decoder import DecoderLayer, DecoderModule, GatedFeedForward
 from foretell.modules._experts import ExpertFeedForward
 from foretell.modules.llama import GroupedQueryAttention
 from foretell.modules.task import Example, tokens
 
 
 def module(fields: Mixture) -> nn.Module:
-    def layer(_: int) -> DecoderLayer:
+    def layer(at: int) -> DecoderLayer:
+        if not fields.has_experts(at):
+            dense = GatedFeedForward(fields.hidden, fields.dense_ffn)
+            return DecoderLayer(fields.hidden, GroupedQueryAttention(fields), dense)
         experts = ExpertFeedForward(fields.hidden, fields.inner, fields.routing, fields.shared_ffn, fields.shared_gate)
         return DecoderLayer(fields.hidden, GroupedQueryAttention(fields), experts)
 

@@ -20,13 +20,16 @@ from foretell.errors import BadInput
 from foretell.files import shown
 from foretell.hardware.cluster import Cluster, Device
 from foretell.plan.setting import Setting
-from foretell.plan.trainer import Trainer
+from foretell.plan.trainer import Trainer, trainer
 from foretell.records import store
 from foretell.records.doubts import in_future
 from foretell.records.home import home
 
 NONE: Final = "none"
 """The word for no calibration, whatever is kept."""
+
+USUAL: Final = "pytorch"
+"""The trainer that a calibration is tried with before it is used."""
 
 
 class CalibratedPlace(NamedTuple):
@@ -138,12 +141,28 @@ def _kept(cluster: Cluster) -> ChosenCalibration:
                 own[path] = one
             else:
                 notes.append(f"a calibration made on {one.found.machine.host} is not used here: {shown(path.name)}")
-    if not own:
+    best: Path | None = None
+    for path in sorted(own, key=lambda path: (own[path].preferred, path.name), reverse=True):
+        if best is not None:
+            notes += [f"{shown(path.name)}: {doubt}" for doubt in own[path].doubts]
+        elif wrong := _wrong_with(path, cluster):
+            notes.append(f"left out of the records: {shown(path.name)}, {wrong}")
+        else:
+            best = path
+    if best is None:
         return ChosenCalibration(None, tuple(notes))
-    best = max(own, key=lambda path: (own[path].preferred, path.name))
-    for path, one in own.items():
-        notes += [f"{shown(path.name)}: {doubt}" for doubt in one.doubts if path != best]
     return ChosenCalibration(best, (_told(own[best].found), *own[best].notes(shown(best.name)), *notes))
+
+
+def _wrong_with(path: Path, cluster: Cluster) -> str:
+    """Why nothing can be made of a calibration that can be read; empty where something can."""
+    try:
+        _calibrated(path, _changed(path), cluster, trainer(USUAL), cluster.ranks)
+    except BadInput as problem:
+        return problem.what
+    except (ArithmeticError, LookupError, ValueError) as problem:
+        return f"its samples say nothing: {problem!r}"
+    return ""
 
 
 def _told(found: Calibration) -> str:

@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple, TypeAlias
 
+from foretell.caches import forgettable
 from foretell.cost.collectives import collective_seconds
 from foretell.cost.fabric import Group
 from foretell.cost.prices import Prices
@@ -125,6 +126,7 @@ def _alone(prices: Prices, message: Communicate) -> float:
     return _benchmark(message.kind, float(message.payload), prices.group(message), prices.cluster, message.messages)
 
 
+@forgettable
 @functools.lru_cache(maxsize=4096)
 def _benchmark(kind: str, payload: float, group: Group, cluster: Cluster, messages: int) -> float:
     """Seconds of a collective whose group has the links for itself."""
@@ -184,6 +186,7 @@ def _redundant(program: Program, prices: Prices, rank: int) -> float:
     return found
 
 
+@forgettable
 @functools.lru_cache(maxsize=64)
 def _whole(graph: Graph) -> dict[tuple[str, str], float]:
     """The points of all loops of each operator, undivided; of several with one name the largest."""

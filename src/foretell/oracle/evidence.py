@@ -9,6 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator
 from typing import Final, NamedTuple
 
+from foretell.caches import forgettable
 from foretell.cost.collectives import collective_seconds
 from foretell.cost.fabric import Group, sharing
 from foretell.cost.kernels import kernel_seconds, timed
@@ -239,6 +240,7 @@ def _products(local: RankProgram, kind: BlockKind) -> dict[str, tuple[float, Com
     return local.priced[key]
 
 
+@forgettable
 @functools.lru_cache(maxsize=4096)
 def _fabric(axis: Axis, cluster: Cluster) -> str:
     """How the figures of the links were obtained that an axis crosses."""

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from foretell.caches import forgettable
 from foretell.cost.price import PricedProgram, priced
 from foretell.hardware.cluster import Cluster
 from foretell.model.graph import Graph
@@ -63,6 +64,7 @@ class ModelPart(NamedTuple):
     rest: str
 
 
+@forgettable
 @functools.lru_cache(maxsize=64)
 def modules(graph: Graph) -> tuple[str, ...]:
     """The modules of a model in running order: `conv1`, `features.3`, `layer1.0`."""

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from foretell.caches import forgettable
 from foretell.oracle.bands import ALWAYS, Widths
 from foretell.oracle.priced_plans import Candidate
 from foretell.plan.plan import Plan
@@ -142,6 +143,7 @@ def differences(one: Plan, other: Plan) -> tuple[str, ...]:
     return (ALWAYS, *(name for name, mine, theirs in pairs if mine != theirs))
 
 
+@forgettable
 @functools.lru_cache(maxsize=65536)
 def traits(plan: Plan) -> PlanTraits:
     """What a plan is compared by. Axes of one rank do nothing, whatever they say."""

@@ -30,7 +30,7 @@ from foretell.plan.setting import Setting, with_precision
 from foretell.plan.trainer import Trainer, trainer
 from foretell.units import FLOATING
 
-SIZABLE: Final = ("zoo", "hf", "paradl")
+SIZABLE: Final = ("zoo", "hf", "paradl", "package")
 """Sources of models that are written for any number of samples; others are for a batch of their own."""
 
 

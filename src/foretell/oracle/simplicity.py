@@ -19,6 +19,7 @@ from __future__ import annotations
 import functools
 from typing import Final
 
+from foretell.caches import forgettable
 from foretell.plan.plan import Plan, part_of
 from foretell.plan.policies.recompute import Recompute
 from foretell.plan.policy import Policy
@@ -55,6 +56,7 @@ PART: Final = 2
 """An axis for a part of the model."""
 
 
+@forgettable
 @functools.lru_cache(maxsize=65536)
 def simplicity(plan: Plan) -> tuple[int, int, bool]:
     """Sorts plans by how simple they are to run, the simplest first; plans of one key are as simple as each other."""

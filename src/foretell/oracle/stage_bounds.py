@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
 
+from foretell.caches import forgettable
 from foretell.oracle.stage_figures import Range, Split, StageFigures, StagesByLayers, ranges
 from foretell.plan.schedule import Slot, find
 
@@ -67,6 +68,7 @@ class Chain(NamedTuple):
     turns: int
 
 
+@forgettable
 @functools.lru_cache(maxsize=256)
 def chains(schedule: str, ranks: int, microbatches: int) -> tuple[tuple[Chain, ...], ...]:
     """Chains through the slots of each rank, where each has one stage.

@@ -64,7 +64,7 @@ class StageFigures(NamedTuple):
 def with_split(plan: Plan, split: Split) -> Plan:
     """The plan with so many layers on each stage.
 
-    None: by the trainer's rule. Only that leaves stages without layers; a plan cannot say it.
+    None: by the trainer's rule, which is all that leaves a stage without layers in a search.
     """
     said = () if 0 in split else split
     axes = (msgspec.structs.replace(axis, split=said) if isinstance(axis, Pipeline) else axis for axis in plan.axes)

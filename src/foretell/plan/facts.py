@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from foretell.caches import forgettable
 from foretell.model.graph import Block, Graph
 from foretell.model.layers import layers, pieces
 from foretell.model.limits import limits
@@ -58,6 +59,7 @@ class Extent(NamedTuple):
         return f"{self.path} ({'x'.join(map(str, self.among))} = {product(self.among)} positions)"
 
 
+@forgettable
 @functools.lru_cache(maxsize=64)
 def facts(graph: Graph) -> Facts:
     """The facts of a model. Of its samples only the limits know how many there are."""
@@ -71,6 +73,7 @@ def _for_samples(way: str, ranks: int, samples: int) -> int:
     return ranks // ANY * samples if way.startswith("data") else ranks
 
 
+@forgettable
 @functools.lru_cache(maxsize=64)
 def _facts(graph: Graph) -> Facts:
     attention = [node.sizes() for _, node in graph.nodes() if isinstance(node.operator, Attention)]
@@ -108,6 +111,7 @@ def _positions(graph: Graph) -> list[int]:
     return [dim.size for tensor in inputs for dim in tensor.dims if dim.name == "sequence"]
 
 
+@forgettable
 @functools.lru_cache(maxsize=256)
 def part_limit(graph: Graph, only: str, way: str) -> tuple[int, str]:
     """The limit of a way of splitting for a part of the model; 0: nothing there can be split so."""
@@ -125,6 +129,7 @@ def _kept(block: Block, at: int, inside: frozenset[tuple[int, int]]) -> Block:
     return msgspec.structs.replace(block, nodes=nodes, times=block.times if nodes else 1)
 
 
+@forgettable
 @functools.lru_cache(maxsize=256)
 def extents(graph: Graph, only: str = "") -> tuple[Extent, ...]:
     """The smallest size of each spatial dim, outermost first, where convolutions and pools of a part read it.

@@ -17,8 +17,11 @@ PerParameter: TypeAlias = Annotated[float, msgspec.Meta(ge=0, extra={"unit": "si
 PerGradient: TypeAlias = Annotated[float, msgspec.Meta(ge=0, extra={"unit": "size per gradient"})]
 PerLogit: TypeAlias = Annotated[float, msgspec.Meta(ge=0, extra={"unit": "size per logit"})]
 PerScore: TypeAlias = Annotated[float, msgspec.Meta(ge=0, extra={"unit": "size per score"})]
-Ratio: TypeAlias = Annotated[float, msgspec.Meta(ge=0)]
+Ratio: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1e6)]
+Divisor: TypeAlias = Annotated[float, msgspec.Meta(gt=0, le=1e6)]
+Sharpness: TypeAlias = Annotated[float, msgspec.Meta(ge=1)]  # inf too
 Share: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1)]
+SomeShare: TypeAlias = Annotated[float, msgspec.Meta(gt=0, le=1)]
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
 
 

@@ -6,6 +6,7 @@ import fnmatch
 import functools
 from typing import TypeAlias
 
+from foretell.caches import forgettable
 from foretell.errors import BadInput, first_of, near
 from foretell.model.fold import raised
 from foretell.model.graph import Graph
@@ -14,6 +15,7 @@ Order: TypeAlias = list[tuple[int, int, str]]
 """(block, node, path) of every operator in running order."""
 
 
+@forgettable
 @functools.lru_cache(maxsize=256)
 def members(graph: Graph, only: str) -> frozenset[tuple[int, int]] | None:
     """The (block, node) of a part; everything is None. A repeated block belongs to it if any repetition does."""
@@ -22,6 +24,7 @@ def members(graph: Graph, only: str) -> frozenset[tuple[int, int]] | None:
     return frozenset(place for one in only.split(",") for place in _places(graph, running_order(graph), one, only))
 
 
+@forgettable
 @functools.lru_cache(maxsize=64)
 def running_order(graph: Graph) -> Order:
     """Every operator, those of repeated blocks once for each repetition."""

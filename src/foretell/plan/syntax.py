@@ -142,6 +142,7 @@ class Numbers:
 
     word: str
     field: str
+    least: int = 1
 
     @property
     def forms(self) -> tuple[str, ...]:
@@ -156,12 +157,11 @@ class Numbers:
             return Mismatch(len(self.word), "= and numbers with / between", (f"{start}{rest or '1/1'}",))
         return _shifted(start, self._read_list(text[len(start) :]))
 
-    @staticmethod
-    def _read_list(text: str) -> ParsedField | Mismatch:
+    def _read_list(self, text: str) -> ParsedField | Mismatch:
         values: list[int] = []
         at = 0
         for part in text.split("/"):
-            reading = _read_run(part)
+            reading = _read_run(part, self.least)
             if isinstance(reading, Mismatch):
                 repairs = tuple(text[:at] + repair + text[at + len(part) :] for repair in reading.repairs)
                 return Mismatch(at + reading.at, reading.expected, repairs)
@@ -176,10 +176,10 @@ class Numbers:
         return f"{self.word}={spelled_list(value)}"
 
 
-def _read_run(text: str) -> ParsedField | Mismatch:
+def _read_run(text: str, least: int) -> ParsedField | Mismatch:
     """A number and how often it comes: 2x62, or 2 for once."""
     value, cross, times = text.partition("x")
-    reading = read_whole(value)
+    reading = read_whole(value, least)
     if isinstance(reading, Mismatch):
         run = f"x{times}" if times else ""
         return Mismatch(reading.at, reading.expected, tuple(repair + run for repair in reading.repairs))

@@ -23,6 +23,7 @@ from foretell.model.optimizer import OPTIMIZERS
 from foretell.plan.figures import (
     Bytes,
     Count,
+    Divisor,
     PerGradient,
     PerLogit,
     PerParameter,
@@ -30,6 +31,8 @@ from foretell.plan.figures import (
     Ratio,
     Seconds,
     Share,
+    Sharpness,
+    SomeShare,
     figures,
     fill,
     keys,
@@ -85,7 +88,7 @@ class Host(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     floor_tensor: Seconds  # ... and what each tensor rank adds to that floor ...
     floor_pair: Seconds  # ... and each ordered pair of them
     device_layer: Seconds  # device time per layer that does not shrink with the work: small kernels, gaps
-    sharpness: Ratio  # q in (host^q + device^q)^(1/q); inf is the larger of the two
+    sharpness: Sharpness  # q in (host^q + device^q)^(1/q); inf is the larger of the two
 
 
 class Attention(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -95,7 +98,7 @@ class Attention(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     score_bytes: PerScore  # traffic of the unfused softmax and dropout, forward
     score_backward: Ratio  # backward traffic over forward traffic
     peak: Shares  # share of the matrix peak that the flash kernel reaches forward, by architecture
-    flash_backward: Ratio  # its rate backward over its rate forward; the work is 2.5 times as much
+    flash_backward: Divisor  # its rate backward over its rate forward; the work is 2.5 times as much
     layer_passes: Ratio  # over the hidden tensor in fp32, forward, where norms, GELU, dropout are written out in pieces
 
 
@@ -120,7 +123,7 @@ class Gradients(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     first_bucket: Bytes
     bucket: Bytes  # the buckets after the first; 0: all gradients in one
     bucket_rank: Bytes  # a bucket is at least this times the data ranks
-    rate: Share  # of a benchmark's rate that messages for weights reach between nodes inside a step
+    rate: SomeShare  # of a benchmark's rate that messages for weights reach between nodes inside a step
     hop: Seconds  # of such a message: time of each step of its ring, at least
     overlap: Shares  # how much of the exchange may run behind the backward pass, by storage
     overlap_pipeline: Shares  # the same with more than one stage
@@ -205,11 +208,11 @@ class Alive(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     update_copies: Ratio  # states' worth of memory that an update of Adam by lists of tensors makes for itself
     cached_gradients: PerParameter  # freed 16-bit gradients that stay in the pool while states lie in shares
     gather: PerParameter  # copies while weights are gathered after a step on shares of the states
-    usable: Share  # of a device that a run can fill before its allocator fails
+    usable: SomeShare  # of a device that a run can fill before its allocator fails
     held: Depths  # tensor axis: bytes per token and hidden unit that streams hold back, by pipeline ranks, middle
     held_most: Depths  # the same, most; the least is none
     workspace: Ratios  # MiB that libraries keep in tensors, by architecture
-    reserved: Ratio  # what the allocator reserves over what tensors take
+    reserved: Divisor  # what the allocator reserves over what tensors take
     context: Bytes  # device context, libraries
     communicator: Bytes  # communicators of one set of axes
 
@@ -363,9 +366,15 @@ def _check_words(made: Trainer, where: str) -> None:
     ):
         if "any" not in dict(made.constant(key)):
             raise BadInput("no entry for `any`", where=f"{where}, {key}", fix="{ any = 0.5, hopper = 0.35 }")
+    if 64 < made.host.sharpness < float("inf"):  # seconds to such a power are zero
+        raise BadInput(f"{made.host.sharpness:g} is above 64", where=f"{where}, host.sharpness", fix="4, or inf")
     for key in ("memory.held", "memory.held_most"):
         depths = [depth for depth, _ in made.constant(key)]
-        if not all(depth.isdecimal() for depth in depths) or depths[:1] != ["1"] or depths != sorted(depths, key=int):
+        if (
+            not all(depth.isdecimal() and len(depth) < 9 for depth in depths)
+            or depths[:1] != ["1"]
+            or depths != sorted(depths, key=int)
+        ):
             fix = "{ 1 = 100, 2 = 5, 4 = 50, 8 = 75 }"
             raise BadInput(f"{depths} are not pipeline ranks from 1 up", where=f"{where}, {key}", fix=fix)
     words: tuple[tuple[str, Iterable[str], Iterable[str]], ...] = (

@@ -14,6 +14,7 @@ from itertools import accumulate
 from operator import add
 from typing import Any, NamedTuple, TypeAlias, cast
 
+from foretell.caches import emptied_when_full, forgettable
 from foretell.model.graph import Graph
 from foretell.model.layers import EqualLayers
 from foretell.program.action import Action, Allocate, Compute, Free
@@ -93,6 +94,7 @@ def _events(actions: Iterable[Allocate | Free | NewGradient]) -> tuple[MemoryEve
 
 MOST_TRACES = 4096
 _TRACES: dict[Hashable, AllocationTrace] = {}
+emptied_when_full(_TRACES.clear)
 
 
 def stage_trace(
@@ -340,6 +342,7 @@ def _heights(changes: tuple[int, ...], sizes: SizeTable, start: Quantity) -> Hei
     return numpy.cumsum(heights, axis=0)
 
 
+@forgettable
 @functools.lru_cache(maxsize=4096)
 def _signed(changes: tuple[int, ...]) -> tuple[Any, Any]:
     """The numbers of sizes that change, and whether each is added or taken away."""

@@ -14,6 +14,7 @@ from typing import NamedTuple, TypeAlias
 
 import msgspec
 
+from foretell.caches import forgettable
 from foretell.model.autocast import PRODUCTS
 from foretell.model.graph import Graph, Node
 from foretell.model.memory_order import compiled_convolutions, turned_convolutions
@@ -350,6 +351,7 @@ Widths: TypeAlias = tuple[tuple[dict[str, int], ...], ...]
 """Bytes per element of each operand, by block and operator."""
 
 
+@forgettable
 @functools.lru_cache(maxsize=256)
 def _widths(graph: Graph) -> Widths:
     """The same for all layouts of a model."""

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
+from foretell.caches import forgettable
 from foretell.model.graph import Graph
 from foretell.model.layers import LayerPiece
 from foretell.plan.axis_names import AxisName
@@ -106,6 +107,7 @@ def _reads(graph: Graph, piece: LayerPiece) -> Iterator[int]:
     return (number for number in sorted(numbers) if not whole or number >= len(block.tensors))
 
 
+@forgettable
 @functools.lru_cache(maxsize=4096)
 def _maker(graph: Graph, made: tuple[int, int, int]) -> int:
     at, number, _ = made

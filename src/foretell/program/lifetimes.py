@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from foretell.caches import forgettable
 from foretell.model.graph import Block, Graph
 from foretell.program.aliases import storage_owner
 
@@ -38,6 +39,7 @@ class Lifetimes(NamedTuple):
     backward: dict[tuple[int, int], tuple[End, ...]]
 
 
+@forgettable
 @functools.lru_cache(maxsize=64)
 def lifetimes(
     graph: Graph, inside: frozenset[tuple[int, int]] = frozenset(), again: frozenset[tuple[int, int]] = frozenset()

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import msgspec
 
+from foretell.caches import forgettable, make_room
 from foretell.model.fold import written_out
 from foretell.model.graph import Graph
 from foretell.model.layers import by_layers
@@ -111,6 +112,7 @@ def spread_alike(
     return [tuple(counts) for _, counts in found]
 
 
+@forgettable
 @functools.lru_cache(maxsize=1024)
 def local(
     graph: Graph,
@@ -123,6 +125,7 @@ def local(
     imbalance: float,
 ) -> RankProgram:
     """The local program of a model on some axes; the vocabulary is padded to a multiple, if there is one."""
+    make_room()
     model = (graph, samples, space, conventions, vocabulary_multiple)
     if waits_on_host:
         return local(*model, rule, False, imbalance).waiting_on_host()
@@ -131,6 +134,7 @@ def local(
     return RankProgram(_layout(*model, imbalance), rule, plain)
 
 
+@forgettable
 @functools.lru_cache(maxsize=1024)
 def _layout(
     graph: Graph,

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
+from foretell.caches import forgettable
 from foretell.model.graph import Graph
 from foretell.model.layers import EqualLayers, LayerPiece, runs
 from foretell.plan.schedule import Schedule, find
@@ -35,6 +36,7 @@ class ModelParts(NamedTuple):
     crossings: tuple[tuple[BoundaryCrossing, ...], ...]
 
 
+@forgettable
 @functools.lru_cache(maxsize=1024)
 def model_parts(graph: Graph, count: int, split: tuple[int, ...], rule: str) -> ModelParts:
     """Cut a model into so many parts."""
@@ -246,6 +248,7 @@ def _equal_layers(run: EqualLayers, alone: bool) -> Iterator[EqualLayers]:
     yield run
 
 
+@forgettable
 @functools.lru_cache(maxsize=1024)
 def pipeline_partition(graph: Graph, pipeline: Pipeline, rule: str) -> PipelinePartition:
     """Cut a model for a pipeline, where the plan does not say how by a trainer's rule."""

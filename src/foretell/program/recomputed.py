@@ -6,6 +6,7 @@ import functools
 from itertools import groupby
 from typing import NamedTuple
 
+from foretell.caches import forgettable
 from foretell.model.graph import Block, Graph
 from foretell.model.layers import pieces
 from foretell.plan.recomputation import Recomputation, Saving
@@ -48,6 +49,7 @@ class Recomputed(NamedTuple):
         return [list(row) for again, row in rows if again]
 
 
+@forgettable
 @functools.lru_cache(maxsize=256)
 def recomputed(graph: Graph, rule: Recomputation) -> Recomputed:
     """What a rule says of every operator of a model; blocks without a backward pass have nothing to run again for."""

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from foretell.caches import forgettable
 from foretell.model.graph import Graph, Node
 from foretell.model.matrices import row_dims, stacked_dims
 from foretell.model.operators.matmul import Matmul
@@ -52,6 +53,7 @@ def key_of(weight: Weight, block: int, repetition: int) -> tuple[int, int, int]:
     return (*weight.key[:2], repetition if weight.key[0] == block else 0)
 
 
+@forgettable
 @functools.lru_cache(maxsize=4096)
 def parameters_of(graph: Graph, at: int, start: int, stop: int) -> tuple[tuple[int, int], ...]:
     """The distinct parameters that some operators of a block read: (block, tensor)."""
@@ -76,6 +78,7 @@ def used(layout: Layout, at: int, start: int, stop: int) -> tuple[Weight, ...]:
     return tuple(found.values())
 
 
+@forgettable
 @functools.lru_cache(maxsize=64)
 def shared_between_blocks(graph: Graph) -> frozenset[tuple[int, int]]:
     """Parameters that operators of another block read too: (block, tensor)."""
@@ -89,6 +92,7 @@ def shared_between_blocks(graph: Graph) -> frozenset[tuple[int, int]]:
     )
 
 
+@forgettable
 @functools.lru_cache(maxsize=64)
 def sampled(graph: Graph) -> frozenset[tuple[int, int]]:
     """Parameters whose gradient is a sum over samples: ranks with samples of their own each have a summand."""
@@ -96,6 +100,7 @@ def sampled(graph: Graph) -> frozenset[tuple[int, int]]:
     return frozenset(home for home, where in found.gradients.items() if isinstance(where, Partial))
 
 
+@forgettable
 @functools.lru_cache(maxsize=64)
 def separable(graph: Graph) -> bool:
     """Whether every operator works on samples each for itself, so that nothing of a sample travels."""

@@ -1,7 +1,8 @@
 """Questions in SQL about records, answered by SQLite over one table in memory.
 
-A query may read that table and nothing else: no file, no other table, and it changes nothing. What a record does not
-have is NULL: a comparison with it is unknown, and the record is left out.
+A query may read that table and nothing else: no file, no other table, and it changes nothing. It ends after a time and
+after so many bytes of answer. What a record does not have is NULL: a comparison with it is unknown, and the record is
+left out.
 """
 
 from __future__ import annotations
@@ -9,8 +10,10 @@ from __future__ import annotations
 import re
 import sqlite3
 import statistics
-from collections.abc import Generator, Sequence
+import time
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from sys import getsizeof
 from typing import Any, Final, NamedTuple, NoReturn
 
 from foretell.errors import BadInput
@@ -30,6 +33,18 @@ cume_dist dense_rank first_value lag last_value lead nth_value ntile percent_ran
 date datetime julianday strftime time unixepoch
 """
 """What a query may call: nothing that loads code, reads a file or makes a value of any size."""
+
+SECONDS: Final = 10.0
+"""That a query may take; a table of 100,000 records is grouped and sorted in one."""
+
+LOOKS: Final = 10_000
+"""Steps of SQLite between two looks at the clock: well under a millisecond."""
+
+MOST_BYTES: Final = 64 << 20
+"""Of an answer; a join of the table with itself has no bounds of its own."""
+
+LONGEST: Final = 1 << 20
+"""Bytes of one value."""
 
 _TOKEN: Final = re.compile(
     r"(?P<text>'(?:[^']|'')*')|(?P<number>\b\d[\w.]*)|(?P<sign>[<>=!]+|\b(?:like|between)\b|\bin\s*\()"
@@ -77,9 +92,20 @@ def _asked(rows: Sequence[Row], sql: str) -> QueryResult:
     with _table(rows) as database:
         try:
             cursor = database.execute(sql)
-            return QueryResult([column[0] for column in cursor.description or ()], cursor.fetchall())
+            columns = [column[0] for column in cursor.description or ()]
+            return QueryResult(columns, list(_bounded(cursor)))
         except (sqlite3.Warning, ValueError) as problem:  # two statements; letters that no query has
             raise sqlite3.ProgrammingError(str(problem)) from None
+
+
+def _bounded(lines: Iterable[Sequence[Any]]) -> Iterator[Sequence[Any]]:
+    """The lines, as long as they are not too many bytes."""
+    left = MOST_BYTES
+    for line in lines:
+        left -= getsizeof(line) + sum(map(getsizeof, line))
+        if left < 0:
+            raise sqlite3.DataError(f"the answer has more than {MOST_BYTES >> 20} MiB; `limit 1000` ends it earlier")
+        yield line
 
 
 @contextmanager
@@ -93,7 +119,10 @@ def _table(rows: Sequence[Row]) -> Generator[sqlite3.Connection]:
         database.execute(f"CREATE TABLE {TABLE} ({kinds})")
         blanks = ", ".join("?" * len(names))
         database.executemany(f"INSERT INTO {TABLE} VALUES ({blanks})", ([row[name] for name in names] for row in rows))
+        database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST)
         database.set_authorizer(_permission)
+        end = time.monotonic() + SECONDS
+        database.set_progress_handler(lambda: time.monotonic() > end, LOOKS)
         yield database
 
 
@@ -122,6 +151,8 @@ class _Median:
 
 def _said(problem: sqlite3.Error) -> str:
     """What SQLite says, and what it means where that is not plain."""
+    if str(problem) == "interrupted":
+        return f"interrupted after {SECONDS:g} seconds; fewer tables in a join, or a condition, take less"
     refused = "not authorized" in str(problem) or "prohibited" in str(problem)
     return f"{problem} (only the table {TABLE!r} can be read)" if refused else str(problem)
 

@@ -18,11 +18,12 @@ from starlette.routing import Route
 
 from foretell.errors import ForetellError
 from foretell.report.page import asset, figure_style
-from foretell.serve import guards, openapi, uploads
+from foretell.serve import openapi, uploads
 from foretell.serve.calls import JSON, call
 from foretell.serve.choices import choices
 from foretell.serve.crew import GONE, Crew
-from foretell.serve.guards import Guarded, Unfit, body
+from foretell.serve.guards import HEALTH, Unfit, body
+from foretell.serve.health import HealthCheck
 from foretell.serve.problem import Problem
 from foretell.serve.searches import Searches
 from foretell.serve.worker import Reply, WorkerTask
@@ -62,6 +63,7 @@ class ServerApp:
         self.folder = folder
         self.crew = Crew(folder, limits.workers, limits.seconds)
         self.searches = Searches(folder, limits.searches, limits.search_seconds)
+        self.checks = HealthCheck(self.crew)
 
     @contextlib.asynccontextmanager
     async def life(self, app: Starlette) -> AsyncGenerator[None]:
@@ -107,6 +109,10 @@ class ServerApp:
             return self.searches.get(request.path_params["id"])
         except ForetellError as problem:
             raise Unfit(404, problem.what, problem.fix) from None
+
+    async def health(self, request: Request) -> Response:
+        well = await self.checks.well()
+        return _json({"ok": well}, 200 if well else 503)
 
     # what stays the same
 
@@ -200,8 +206,8 @@ async def _mistake(request: Request, problem: Exception) -> Response:
 # all of it
 
 
-def application(folder: Path, names: tuple[str, ...], port: int, limits: ServerLimits) -> Guarded:
-    """The server without its sockets."""
+def application(folder: Path, limits: ServerLimits) -> Starlette:
+    """The server without its sockets and guards."""
     served = ServerApp(folder, limits)
 
     def calling(name: str) -> Handler:
@@ -213,6 +219,7 @@ def application(folder: Path, names: tuple[str, ...], port: int, limits: ServerL
     routes = [
         Route("/", _page),
         *(Route(path, _file) for path in FILES),
+        Route(HEALTH, served.health),
         Route("/openapi.json", served.description),
         Route("/api/choices", served.choices),
         Route("/api/models", served.upload, methods=["POST"]),
@@ -222,7 +229,4 @@ def application(folder: Path, names: tuple[str, ...], port: int, limits: ServerL
         *(Route(f"/api/{name}", calling(name), methods=["POST"]) for name in openapi.quick()),
     ]
     handlers: Any = {Unfit: _unfit, HTTPException: _http, Exception: _mistake}
-    return Guarded(Starlette(routes=routes, lifespan=served.life, exception_handlers=handlers), names, port)
-
-
-__all__ = ["ServerLimits", "application", "guards"]
+    return Starlette(routes=routes, lifespan=served.life, exception_handlers=handlers)

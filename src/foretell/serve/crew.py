@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import signal
 import time
 from collections import OrderedDict
@@ -30,6 +31,9 @@ READY_SECONDS: Final = 300.0
 
 HURRY: Final = 3.0
 """Seconds that an answer may still take when nobody waits for it any more: about as long as a new worker's start."""
+
+MOST_HELD: Final = 400_000_000
+"""Bytes of memory above which a worker is replaced by a new one; the engine's own caches stay well below."""
 
 TRIES: Final = 3
 """Workers that are started in the place of one before it is given up."""
@@ -123,10 +127,13 @@ class Crew:
         self.folder, self.count, self.seconds, self.most_waiting = folder, workers, seconds, waiting
         self.idle: asyncio.LifoQueue[WorkerProcess] = asyncio.LifoQueue()  # who just worked remembers most
         self.all: set[WorkerProcess] = set()
-        self.hiring: set[asyncio.Task[None]] = set()
+        self.busy: set[WorkerProcess] = set()
+        self.outgrown: set[WorkerProcess] = set()  # whose successors are on their way
+        self.hiring: set[asyncio.Task[Any]] = set()
         self.working: set[asyncio.Task[Reply]] = set()
         self.closed = False
         self.waiting = 0
+        self.answered_at = -math.inf  # when one of them last did
         self.trouble = ""  # with the last one that did not become ready
         self.kept = AnswerCache()
 
@@ -135,14 +142,24 @@ class Crew:
         for _ in range(self.count):
             self._hire()
 
-    def _hire(self) -> None:
+    def _hire(self, instead_of: WorkerProcess | None = None) -> None:
         if self.closed:
             return
-        hiring = asyncio.create_task(self._hired())
+        hiring = asyncio.create_task(self._hired() if instead_of is None else self._succeeded(instead_of))
         self.hiring.add(hiring)
         hiring.add_done_callback(self.hiring.discard)
 
-    async def _hired(self) -> None:
+    async def _succeeded(self, large: WorkerProcess) -> None:
+        """Have another one take the place of one that has grown, which answers until then: nobody waits for it."""
+        self.outgrown.add(large)
+        ready = await self._hired()
+        self.outgrown.discard(large)
+        if ready and large in self.all:
+            self.all.discard(large)
+            if large not in self.busy:
+                await large.end()
+
+    async def _hired(self) -> bool:
         """One that does not become ready is replaced; after a few of them, questions are told why."""
         for _ in range(TRIES):
             try:
@@ -153,9 +170,10 @@ class Crew:
             self.all.add(worker)
             if await self._gets_ready(worker):
                 self.idle.put_nowait(worker)
-                return
+                return True
             await worker.end()
             self.all.discard(worker)
+        return False
 
     async def _gets_ready(self, worker: WorkerProcess) -> bool:
         self.trouble = "a process ended before it could answer; the server's terminal says why"
@@ -166,13 +184,14 @@ class Crew:
             return False
 
     async def answer(self, task: WorkerTask) -> Reply:
-        """The answer of whoever is idle first; of the last minute's questions, the same again.
+        """The answer of whoever is idle first; of the last minute's questions, the same again."""
+        return self.kept.get(task) or await self.asked_anew(task)
+
+    async def asked_anew(self, task: WorkerTask) -> Reply:
+        """The answer of whoever is idle first.
 
         Who does not want it any more cancels this: then nobody is kept from other questions for long.
         """
-        known = self.kept.get(task)
-        if known is not None:
-            return known
         worker = await self._free()
         if worker is None:
             return self._turned_away()
@@ -191,11 +210,17 @@ class Crew:
             return None
         self.waiting += 1
         try:
-            return await asyncio.wait_for(self.idle.get(), PATIENCE)
+            return await asyncio.wait_for(self._alive(), PATIENCE)
         except TimeoutError:
             return None
         finally:
             self.waiting -= 1
+
+    async def _alive(self) -> WorkerProcess:
+        """The one that was idle last; those that ended while they were idle are passed over, and replaced."""
+        while not (worker := await self.idle.get()).alive:
+            self._replace(worker)
+        return worker
 
     @property
     def deserted(self) -> bool:
@@ -211,22 +236,32 @@ class Crew:
     async def _asked(self, worker: WorkerProcess, task: WorkerTask) -> Reply:
         """A worker that is too slow, or dies, or whose answer nobody waits for, is replaced."""
         done = False
+        self.busy.add(worker)
         try:
             reply = await asyncio.wait_for(worker.ask(task), self.seconds)
             done = worker.alive and reply.status != 500
             if reply.kind == "answer":
+                self.answered_at = time.monotonic()
                 self.kept.put(task, reply)
+            if done and reply.held > MOST_HELD and worker in self.all and worker not in self.outgrown:
+                self._hire(instead_of=worker)
             return reply
         except TimeoutError:
             what = f"the answer takes longer than {self.seconds:g} seconds"
             return problem(422, what, "a smaller question, or the command line, which takes its time")
         finally:
-            if done:
+            self.busy.discard(worker)
+            if done and worker in self.all:
                 self.idle.put_nowait(worker)
             else:
-                self.all.discard(worker)
-                self._hire()
+                self._replace(worker)
                 await asyncio.shield(worker.end())
+
+    def _replace(self, worker: WorkerProcess) -> None:
+        """Have another one come for one that is gone, unless it has come or is coming already."""
+        if worker in self.all and worker not in self.outgrown:
+            self._hire()
+        self.all.discard(worker)
 
     async def end(self) -> None:
         """End all of them, those that are not ready yet too."""

@@ -1,13 +1,17 @@
-"""Who may ask: pages of this server and programs of this machine, not pages of others.
+"""Who may ask: who has the token, from pages of this server and programs, not from pages of others.
 
-Any page that a person has open can send requests to this machine, and a name that somebody else owns can be made to
-lead here (DNS rebinding). So a request has to name this server in its Host, and one that comes from a page has to come
-from a page of this server. Bodies have a largest size and a longest time.
+Everybody on a machine reaches its ports, so a request has to bring the token that the terminal shows. Any page that a
+person has open can send requests to this machine, and a name that somebody else owns can be made to lead here (DNS
+rebinding): so a request has to name this server in its Host, and one that comes from a page has to come from a page of
+this server. Bodies have a largest size and a longest time.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hmac
+import re
+from collections.abc import Collection
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -34,6 +38,14 @@ HEADERS: Final = {
 """With every answer: nothing is loaded from anywhere else, and nobody else shows it."""
 
 
+HEALTH: Final = "/healthz"
+"""Open to whoever asks, by whatever name: it says no more than whether all is well."""
+
+BEARER: Final = "the header Authorization: Bearer TOKEN"
+
+TOKEN: Final = re.compile(r"[A-Za-z0-9._~-]{16,200}")
+
+
 class Unfit(Exception):
     """A request that is not answered."""
 
@@ -45,8 +57,9 @@ class Unfit(Exception):
 class Guarded:
     """An application behind the guards."""
 
-    def __init__(self, app: ASGIApp, names: tuple[str, ...], port: int) -> None:
-        self.app = app
+    def __init__(self, app: ASGIApp, names: tuple[str, ...], port: int, token: str, public: Collection[str]) -> None:
+        self.app, self.token, self.public = app, token.encode(), public
+        self.cookie = f"foretell-{port}"  # a browser has one jar for all ports of a host
         self.hosts = {f"{name.lower()}:{port}" for name in names} | {name.lower() for name in names if port == 80}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -54,14 +67,18 @@ class Guarded:
             await self.app(scope, receive, send)
             return
 
+        request = Request(scope)
+        found = self.unfit(request)
+        known = found is None and self._introduces(request)
+        extra = HEADERS | ({"set-cookie": self._remembered()} if known else {})
+
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 own: list[tuple[bytes, bytes]] = list(message.get("headers", []))
-                own += [(name.encode(), value.encode()) for name, value in HEADERS.items()]
+                own += [(name.encode(), value.encode()) for name, value in extra.items()]
                 message = {**message, "headers": own}
             await send(message)
 
-        found = self.unfit(Request(scope))
         if found is not None:
             await _refuse(with_headers, found)
             return
@@ -69,6 +86,8 @@ class Guarded:
 
     def unfit(self, request: Request) -> Unfit | None:
         """Why a request is not answered, by what it says of where it goes and comes from."""
+        if request.url.path == HEALTH and request.method == "GET":
+            return None
         host = request.headers.get("host", "")
         if host.lower() not in self.hosts:
             return Unfit(421, "this server is not called that", f"http://{min(self.hosts)}/")
@@ -77,9 +96,30 @@ class Guarded:
             return Unfit(403, "a page of another origin asks", "the page of this server")
         if request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
             if request.method == "GET" and request.headers.get("sec-fetch-mode") == "navigate":
-                return None  # a link that somebody follows
+                return self._stranger(request)  # a link that somebody follows
             return Unfit(403, "a page of another site asks", "the page of this server")
-        return None
+        return self._stranger(request)
+
+    # the token
+
+    def _stranger(self, request: Request) -> Unfit | None:
+        """Why a request is not answered, by who sends it: a browser has a cookie, a program a header."""
+        scheme, _, given = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() in ("bearer", "token") and self._is_token(given.strip()):
+            return None
+        if request.url.path in self.public or self._is_token(request.cookies.get(self.cookie, "")):
+            return None  # the page is the same for everybody, and a link from elsewhere brings no cookie
+        return Unfit(401, "the token is missing or wrong", "the address that the terminal shows, or " + BEARER)
+
+    def _introduces(self, request: Request) -> bool:
+        """Whether this opens the page with the token in its address, and is to be known from then on."""
+        return bool(self.token) and request.url.path == "/" and self._is_token(request.query_params.get("token", ""))
+
+    def _is_token(self, given: str) -> bool:
+        return not self.token or hmac.compare_digest(given.encode(errors="replace"), self.token)
+
+    def _remembered(self) -> str:
+        return f"{self.cookie}={self.token.decode()}; HttpOnly; SameSite=Strict; Path=/"
 
 
 def _place(origin: str) -> str:
@@ -92,6 +132,7 @@ def _place(origin: str) -> str:
 async def _refuse(send: Send, found: Unfit) -> None:
     content = msgspec.json.encode(found.problem)
     headers: list[Any] = [(b"content-type", b"application/json"), (b"content-length", str(len(content)).encode())]
+    headers += [(b"www-authenticate", b"Bearer")] if found.status == 401 else []
     await send({"type": "http.response.start", "status": found.status, "headers": headers})
     await send({"type": "http.response.body", "body": content})
 

@@ -11,12 +11,14 @@ from foretell.serve.calls import CALLS, JSON, call, summary
 from foretell.serve.calls.model import ModelAnswer
 from foretell.serve.calls.search import Search, SearchFound
 from foretell.serve.choices import Choices
+from foretell.serve.guards import HEALTH
 from foretell.serve.problem import Problem
 from foretell.serve.searches import SearchProgress
 from foretell.version import __version__
 
 PROBLEMS = {
     "400": "the body is not JSON of this form",
+    "401": "the token is missing or wrong",
     "403": "a page of another origin asks",
     "404": "nothing is here",
     "408": "the body took too long",
@@ -63,7 +65,15 @@ def description() -> bytes:
         "description": "How a training run will go: the answers of the command line, as JSON, on this machine.",
         "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
     }
-    document = {"openapi": "3.1.0", "info": about, "paths": paths, "components": {"schemas": components}}
+    token = {"token": {"type": "http", "scheme": "bearer", "description": "what `foretell serve` prints"}}
+    parts = {"schemas": components, "securitySchemes": token}
+    document: dict[str, Any] = {
+        "openapi": "3.1.0",
+        "info": about,
+        "security": [{"token": []}],
+        "paths": paths,
+        "components": parts,
+    }
     return msgspec.json.encode(document)
 
 
@@ -73,7 +83,12 @@ def _others(schema: Any) -> dict[str, Any]:
     file = {"content": {"application/octet-stream": {"schema": {"type": "string"}}}, "required": True}
     search = {"content": {JSON: {"schema": schema(Search)}}, "required": True}
     told = _good(schema(SearchProgress))
+    ok = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"]}
+    well = _good(ok) | {"503": {**_good(ok)["200"], "description": "predictions do not work"}}
     return {
+        HEALTH: {
+            "get": {"operationId": "health", "summary": "Whether predictions work", "security": [], "responses": well}
+        },
         "/api/choices": {"get": _operation("choices", "Every name that a question can have", _good(schema(Choices)))},
         "/api/models": {
             "post": _operation(

@@ -10,18 +10,15 @@ import warnings
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Final
+from typing import Final, NamedTuple
 
 import uvicorn
 
 from foretell.errors import BadInput
 from foretell.scratch import scratch
-from foretell.serve.app import ServerLimits, application
-from foretell.serve.guards import LOCAL
-
-AT_ONCE: Final = 200
-"""Connections that are answered; more are told to come again."""
-
+from foretell.serve.app import FILES, ServerLimits, application
+from foretell.serve.connections import SILENT_SECONDS, protocol
+from foretell.serve.guards import LOCAL, Guarded
 
 BACKLOG: Final = 512
 
@@ -29,20 +26,31 @@ EVERYBODY: Final = ("0.0.0.0", "::")
 """Addresses that are those of all networks, and no names."""
 
 
-def serve(host: str, port: int, names: tuple[str, ...], limits: ServerLimits, ready: Callable[[str], None]) -> None:
+class ServerPlace(NamedTuple):
+    """Where a server listens, what it is called, and what who asks has to bring."""
+
+    host: str
+    port: int
+    names: tuple[str, ...]  # others than this machine's own
+    token: str  # empty: none
+
+
+def serve(place: ServerPlace, limits: ServerLimits, ready: Callable[[str], None]) -> None:
     """Listen until somebody interrupts. `ready` is told the address once there is one."""
+    host, port, names, token = place
     with _listening(host, port) as listening, scratch("serve") as folder:
         own = listening.getsockname()[1]
         name = "localhost" if host in ("127.0.0.1", *EVERYBODY) else f"[{host}]" if ":" in host else host
         known = (*LOCAL, *names, name)
-        app = application(folder, known, own, limits)
+        app = Guarded(application(folder, limits), known, own, token, ("/", *FILES))
         config = uvicorn.Config(
             app,
             log_level="warning",
             access_log=False,
             server_header=False,
-            limit_concurrency=AT_ONCE,
-            timeout_keep_alive=15,
+            http=protocol(),
+            ws="none",
+            timeout_keep_alive=int(SILENT_SECONDS),
             timeout_graceful_shutdown=2,
             lifespan="on",
         )

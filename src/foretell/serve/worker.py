@@ -13,6 +13,7 @@ import os
 import signal
 import sys
 import traceback
+from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 import msgspec
@@ -48,6 +49,7 @@ class Reply(msgspec.Struct, frozen=True):
     status: int
     body: bytes
     media: str = calls.JSON
+    held: int = 0  # bytes of memory that the worker has then
 
     @property
     def last(self) -> bool:
@@ -76,7 +78,7 @@ def main() -> None:
     while (task := _next(tasks)) is not None:
         reply = answered(task, replies)
         _settle()
-        _write(replies, reply)
+        _write(replies, msgspec.structs.replace(reply, held=_held()))
 
 
 def answered(task: WorkerTask, replies: BinaryIO | None) -> Reply:
@@ -121,6 +123,15 @@ def _limit_memory() -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (MOST_BYTES, MOST_BYTES))
     except (ImportError, ValueError, OSError):  # not every system has such limits
         return
+
+
+def _held() -> int:
+    """Bytes of memory of this process; 0 where the system does not say."""
+    try:
+        pages = Path("/proc/self/statm").read_bytes().split()[1]
+        return int(pages) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0
 
 
 def _next(tasks: BinaryIO) -> WorkerTask | None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from foretell.caches import forgettable, make_room
 from foretell.compiling import available, compiled, whole_row
 from foretell.errors import BadInput
 from foretell.plan.schedule import SLOT_KINDS, Schedule, Slot, find
@@ -26,6 +27,10 @@ FULL = 4
 
 SETTLED = 24
 """And micro-batches at least: a host that gets ahead of its device little by little takes some until it is."""
+
+
+SLOT_BYTES = 200
+"""Of a slot of an order that is kept: a number in each of its rows."""
 
 
 class RankSlot(NamedTuple):
@@ -119,6 +124,7 @@ class UnrolledSchedule(NamedTuple):
     flying: Hashable  # and the same for those of them with as much in flight
 
 
+@forgettable
 @functools.lru_cache(maxsize=1024)
 def unrolled_schedule(
     schedule: str, ranks: int, microbatches: int, chunks: int, whole: bool = False
@@ -160,6 +166,7 @@ LONG = 20_000
 """Passes of a step for which loading compiled code pays."""
 
 
+@forgettable
 @functools.lru_cache(maxsize=1024)
 def order(schedule: str, ranks: int, microbatches: int, chunks: int) -> SlotOrder:
     """The slots of a step in an order in which they can be played."""
@@ -168,7 +175,9 @@ def order(schedule: str, ranks: int, microbatches: int, chunks: int) -> SlotOrde
         raise BadInput(refusal.why, where=f"pp{ranks}:{schedule}", fix=refusal.way_out)
     if ranks * microbatches * chunks > LONG:
         load()
-    return ordered(chosen, ranks, microbatches, chunks, is_compiled())
+    found = ordered(chosen, ranks, microbatches, chunks, is_compiled())
+    make_room(SLOT_BYTES * len(found.rank))
+    return found
 
 
 def load() -> None:
@@ -230,6 +239,7 @@ class _Ordered:
         return every.at(kept[: int(begin[self.ranks])], begin)
 
 
+@forgettable
 @functools.lru_cache(maxsize=1024)
 def _held(schedule: Schedule, ranks: int, chunks: int) -> tuple[tuple[int, ...], ...]:
     """The stages of each rank."""

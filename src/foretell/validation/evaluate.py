@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
+import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
@@ -16,11 +17,17 @@ from foretell.model.graph import Graph
 from foretell.model.resize import ANY, with_samples
 from foretell.model.source import load
 from foretell.plan.fitness import refusals
+from foretell.plan.plan import Plan
 from foretell.plan.setting import Setting
 from foretell.plan.trainer import trainer
+from foretell.timeline.observation import Observation
 from foretell.validation import score
 from foretell.validation.score import Errors, FitVerdicts, Regret, ScoredPair
-from foretell.validation.study import MeasuredPeak, MeasuredRun, Study
+from foretell.validation.study import MeasuredCall, MeasuredPeak, MeasuredRun, Study
+
+STATED: Final = "as stated"
+ASSUMED: Final = "with assumptions"
+"""Subsets of a study that has runs of both kinds: its source says all that a plan says, or not."""
 
 
 class ComparedMemory(Protocol):
@@ -47,6 +54,44 @@ class ComparedPrediction(Protocol):
     def fits(self) -> Any: ...
     @property
     def interval(self) -> tuple[float, float]: ...
+
+
+class EitherMemory(NamedTuple):
+    """Geometric means."""
+
+    allocated: float
+    reserved: float
+    device: float
+    by_stage: tuple[float, ...] = ()
+
+
+class EitherPrediction(NamedTuple):
+    """What is predicted of a run that may have been one of several plans."""
+
+    each: tuple[ComparedPrediction, ...]
+
+    @property
+    def step_seconds(self) -> float:
+        return statistics.geometric_mean(one.step_seconds for one in self.each)
+
+    @property
+    def memory(self) -> EitherMemory:
+        all_of = [one.memory for one in self.each]
+        return EitherMemory(
+            statistics.geometric_mean(one.allocated for one in all_of),
+            statistics.geometric_mean(one.reserved for one in all_of),
+            statistics.geometric_mean(one.device for one in all_of),
+        )
+
+    @property
+    def fits(self) -> bool:
+        """Whether one of them does."""
+        return any(one.fits for one in self.each)
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """From the least that any of them may take to the most."""
+        return min(one.interval[0] for one in self.each), max(one.interval[1] for one in self.each)
 
 
 Predictor: TypeAlias = Callable[[Setting, Cluster], ComparedPrediction]
@@ -156,33 +201,52 @@ def _model(model: str) -> Graph:
     return load(model, ANY)
 
 
-def _samples(row: MeasuredRun) -> int:
+def _samples(row: MeasuredRun, plan: Plan | None = None) -> int:
     """Samples of one micro-batch over all ranks."""
-    return max(1, row.job.batch // row.plan.microbatches)
+    return max(1, row.job.batch // (plan or row.plan).microbatches)
 
 
-def question(row: MeasuredRun) -> tuple[Setting, Cluster]:
-    """What a run answers."""
-    setting = Setting(_graph(row.model, _samples(row)), row.job, row.plan, trainer(row.trainer))
+def question(row: MeasuredRun, plan: Plan | None = None) -> tuple[Setting, Cluster]:
+    """What a run answers, under its plan or another that it may have been."""
+    setting = Setting(_graph(row.model, _samples(row, plan)), row.job, plan or row.plan, trainer(row.trainer))
     return setting, catalog.cluster(row.cluster)
 
 
 def _one(row: MeasuredRun, predict: Predictor) -> ComparedRun:
+    """The plan as stated, or all that the run may have been: it was none of those that are refused."""
+    tried = [_predicted(row, plan, predict) for plan in (row.plan, *row.others)]
+    found = tuple(one for one in tried if not isinstance(one, str))
+    if not found:
+        return ComparedRun(row, None, next(one for one in tried if isinstance(one, str)))
+    return ComparedRun(row, found[0] if len(found) == 1 else EitherPrediction(found), "")
+
+
+def _predicted(row: MeasuredRun, plan: Plan, predict: Predictor) -> ComparedPrediction | str:
+    """What is predicted, or the rule that refuses it."""
     try:
-        setting, cluster = question(row)
+        setting, cluster = question(row, plan)
         refusal = next(refusals(setting, cluster), None)
-        if refusal is not None:
-            return ComparedRun(row, None, refusal.rule)
-        return ComparedRun(row, predict(setting, cluster), "")
+        return as_timed(predict(setting, cluster), row) if refusal is None else refusal.rule
     except ForetellError as problem:  # no program or no price is written for it
-        return ComparedRun(row, None, f"not predicted: {problem.what.splitlines()[0]}")
+        return f"not predicted: {problem.what.splitlines()[0]}"
+
+
+def as_timed(found: ComparedPrediction, row: MeasuredRun) -> ComparedPrediction:
+    """The prediction of what was timed: where that is forward and backward passes, without the optimizer's step."""
+    if row.timed == "step" or not isinstance(found, Observation):
+        return found
+    left = found.step_seconds - found.breakdown.get("optimizer", 0.0)
+    low, high = (bound * left / found.step_seconds for bound in found.interval)
+    return msgspec.structs.replace(found, step_seconds=left, interval=(low, high))
 
 
 def scores(study: Study, compared: list[ComparedRun]) -> Scores:
     """The study's line; of a study that was cut short, that of what was compared."""
+    if study.calls:
+        return _of_calls(study)
     refused = [one for one in compared if one.prediction is None]
     whole = subset(compared)
-    tags = dict.fromkeys(tag for one in compared for tag in one.row.subsets)
+    parts = _parts(compared)
     return Scores(
         study=study.name,
         family=study.family,
@@ -199,8 +263,48 @@ def scores(study: Study, compared: list[ComparedRun]) -> Scores:
         rank_correlation=whole.rank_correlation,
         regret=whole.regret,
         inside=whole.inside,
-        subsets={tag: subset([one for one in compared if tag in one.row.subsets]) for tag in tags},
+        subsets={tag: subset(own) for tag, own in parts.items()},
     )
+
+
+def _of_calls(study: Study) -> Scores:
+    """The line of collectives or kernels: time alone."""
+    whole = _calls(study.calls)
+    tags = dict.fromkeys(tag for one in study.calls for tag in one.subsets)
+    return Scores(
+        study=study.name,
+        family=study.family,
+        total=study.total,
+        n=whole.n,
+        refused=0,
+        refused_though_ran=0,
+        refused_rules={},
+        not_scored=len(study.not_scored),
+        not_scored_reasons=_counted(item.reason for item in study.not_scored),
+        time=whole.time,
+        memory=None,
+        fits=None,
+        rank_correlation=None,
+        regret=None,
+        inside=None,
+        subsets={tag: _calls(one for one in study.calls if tag in one.subsets) for tag in tags},
+    )
+
+
+def _calls(some: Iterable[MeasuredCall]) -> Subset:
+    pairs = [ScoredPair(one.predicted, one.seconds) for one in some]
+    return Subset(len(pairs), score.errors(pairs), None, None, None, None, None)
+
+
+def _parts(compared: list[ComparedRun]) -> dict[str, list[ComparedRun]]:
+    """The runs of each subset; first, where the source left something open, those with and without assumptions."""
+    mixed = any(one.row.assumed for one in compared)
+    parts: dict[str, list[ComparedRun]] = {STATED: [], ASSUMED: []} if mixed else {}
+    for one in compared:
+        kind = [ASSUMED if one.row.assumed else STATED] if mixed else []
+        for tag in (*kind, *one.row.subsets):
+            parts.setdefault(tag, []).append(one)
+    return parts
 
 
 def subset(compared: list[ComparedRun]) -> Subset:

@@ -39,7 +39,9 @@ DEVICES: Final[tuple[tuple[str, str], ...]] = (
     (r"p40", "p40"),
     (r"m40", "m40"),
     (r"titan x.*maxwell", "titanx-maxwell"),
+    (r"titan xp", "titanxp"),
     (r"titan x", "titanx"),
+    (r"titan rtx", "titanrtx"),
     (r"1080 ?ti", "gtx1080ti"),
     (r"1080", "gtx1080"),
     (r"2080 ?ti", "rtx2080ti"),
@@ -49,6 +51,7 @@ DEVICES: Final[tuple[tuple[str, str], ...]] = (
     (r"a6000", "a6000"),
     (r"rtx ?8000", "rtx8000"),
     (r"l40s", "l40s"),
+    (r"\bl40\b", "l40"),
     (r"\bl4\b", "l4"),
     (r"\bt4\b", "t4"),
     (r"a10g", "a10g"),
@@ -130,22 +133,61 @@ def _inside(name: str, size: int, text: str) -> str:
 
 
 def network(text: str, node: int) -> NodeLink | None:
-    """The network that a study means; None where it does not say."""
-    parts = re.split(r"[,;]", text)
-    part = next((part for part in parts if re.search(r"\bIB\b|InfiniBand|[FEHNX]DR", part)), text)
+    """The network between nodes that computes, the fastest that is named; None where a study does not say."""
+    if "not stated" in text:
+        return None
+    found = [_node_link(text, part, node) for part in _computing(text)]
+    stated = [one for one in found if one is not None]
+    fabric = [one for one in stated if one[0].link.startswith("ib-")] or stated
+    return max(fabric, key=lambda one: one[1])[0] if fabric else None
+
+
+OTHER_NETWORK: Final = r"storage|manage|mgmt|front.?end|in-?band|out-of-band|oob|boot|host nic|\bns\b|north"
+COMPUTE_NETWORK: Final = r"compute|back.?end|\bew\b|east|gpu fabric|training|rail"
+
+
+def _computing(text: str) -> list[str]:
+    """The parts of a text that are about the network of the GPUs, not that of storage or management.
+
+    A label with a colon holds until the next one; parts that say what they are for win over those that do not.
+    """
+    kept: list[str] = []
+    named: list[str] = []
+    other = compute = False
+    for part in re.split(r"[,;+]| and ", text):
+        own = part.lower()
+        if ":" in own:
+            other, compute = bool(re.search(OTHER_NETWORK, own)), bool(re.search(COMPUTE_NETWORK, own))
+        if compute or re.search(COMPUTE_NETWORK, own):
+            named.append(part)
+        elif not other and not re.search(OTHER_NETWORK, own):
+            kept.append(part)
+    return named or kept
+
+
+def _node_link(text: str, part: str, node: int) -> tuple[NodeLink, int] | None:
+    """A part's link with its ports, and Gb/s of all of them."""
     rate = _rate(part)
     link, each = _link(part.lower(), rate) if rate else ("", 0)
-    return NodeLink(link, max(1, round(rate * _ports(text.lower(), part.lower(), node) / each))) if link else None
+    total = rate * _ports(text.lower(), part.lower(), node)
+    return (NodeLink(link, max(1, round(total / each))), total) if link else None
+
+
+CARDS: Final = {r"connectx-?8|cx-?8": 800, r"connectx-?7|cx-?7|bluefield-?3|bf-?3": 400, r"connectx-?6|cx-?6": 200}
+"""Gb/s of a network card at its fastest, where no rate is written."""
+
+CARD: Final = r"cx-?\d|connectx|bluefield|bf-?\d"
 
 
 def _rate(part: str) -> int:
-    """Gb/s of one port as it is written, or by its generation's name; 0 where neither is there."""
-    if re.search(r"not stated|\d/\d", part):
+    """Gb/s of one port as it is written, or by its generation's name, or its card's; 0 where none is there."""
+    if re.search(r"\d/\d", part):
         return 0
     found = re.search(r"(\d+) ?Gb", part)  # GB would be bytes
     if found:
         return int(found[1])
-    return next((rate for word, rate in GENERATIONS.items() if word in part.lower()), 0)
+    named = next((rate for word, rate in GENERATIONS.items() if word in part.lower()), 0)
+    return named or next((rate for card, rate in CARDS.items() if re.search(card, part.lower())), 0)
 
 
 def _link(part: str, rate: int) -> tuple[str, int]:
@@ -154,21 +196,22 @@ def _link(part: str, rate: int) -> tuple[str, int]:
         return "opa-100", 100
     if "efa" in part:
         return "", 0  # generations differ at the same rate
-    if "ethernet" in part and "roce" not in part:
+    if "ethernet" in part and not re.search(rf"roce|{CARD}", part):
         return (f"eth-{rate}", rate) if rate in ETHERNET else ("", 0)
     infiniband = re.search(r"\bib\b|infiniband|fdr|edr|hdr|ndr|xdr", part)
     most = max(each for each in (INFINIBAND if infiniband else ROCE) if each <= max(rate, 25))
     each = rate if rate in (INFINIBAND if infiniband else ROCE) else min(most, 200)
     if infiniband:
         return INFINIBAND[each], each
-    return (f"roce-{each}", each) if re.search(r"roce|rdma|cx-?\d|connectx", part) else ("", 0)
+    return (f"roce-{each}", each) if re.search(rf"roce|rdma|{CARD}", part) else ("", 0)
 
 
 def _ports(text: str, part: str, node: int) -> int:
     """Ports a node."""
     if "per gpu" in text:
         return node
-    found = re.search(r"(?<![\w.])(\d+)x ?(?=\d|connectx|ib|infini|omni)", part) or re.search(r"x(\d+) nic", text)
+    kinds = rf"\d|ib|infini|omni|nvidia|mellanox|roce|eth|nic|{CARD}"
+    found = re.search(rf"(?<![\w.])(\d+) ?x ?(?={kinds})", part) or re.search(r"x(\d+) nic", text)
     if found:
         return int(found[1])
     return node if "links (jean zay)" in text else 1

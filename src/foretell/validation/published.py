@@ -21,6 +21,7 @@ FILES: Final = (
     "vtrain_multi.csv",
     "ultrascale_h100.csv",
     "llm_measured.csv",
+    "finetune_measured.csv",
     "cnn_measured.csv",
     "paradl.csv",
 )

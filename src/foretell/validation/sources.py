@@ -11,12 +11,14 @@ FAULT: Final = "cluster fault"
 
 TOGETHER: Final = {
     **dict.fromkeys(("pdlf", "pdll", "pdlt", "paradl"), "pdl"),
+    **dict.fromkeys(("timm", "timmn", "timm10", "timm11"), "timm"),
+    **dict.fromkeys(("mlp", "mlq"), "mlp"),
     **dict.fromkeys(("vtrain_single", "vtrain_multi"), "vtrain"),
     **dict.fromkeys(("measured", "second", "unseen", "compiled"), "h200_steps"),
 }
 """Tables of one paper, or runs of one machine and software: left out together."""
 
-BY_SOURCE: Final = ("llm", "cnn")
+BY_SOURCE: Final = ("llm", "finetune", "cnn")
 """Families whose files collect runs of many sources, which their first subset names."""
 
 

@@ -1,7 +1,8 @@
 """A measured run as the setting that it was, or the reason why it cannot be compared.
 
 A study family (`studies/`) turns each line of a file into a `MeasuredRun` or a `NotScored`. What a line leaves
-blank (recompute, precision, micro-batch) is never filled in: the line is not scored, and its reason is
+blank is a stated default (`assumed` says which) or, where there is none, every plan that the run may have been
+(`others`); runs with either are scored apart as well. Without a default the line is not scored, and its reason is
 counted. A row says which memory number was printed, and of which rank.
 """
 
@@ -11,7 +12,7 @@ import csv
 import functools
 import io
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol, TypeAlias, TypeVar, cast
 
@@ -20,6 +21,7 @@ import msgspec
 from foretell.errors import BadInput, ForetellError, first_of
 from foretell.files import decode_json, read_text
 from foretell.model import zoo
+from foretell.model.importers import packages
 from foretell.plan.job import Job, make_job
 from foretell.plan.plan import Plan
 from foretell.plan.policies.precision import Precision
@@ -36,6 +38,9 @@ Number: TypeAlias = Literal["allocated", "reserved", "device"]
 """Which memory: tensors; with the allocator's cache; with the context, as the device reports it."""
 
 Rank: TypeAlias = Literal["worst", "first stage"]
+
+Timed: TypeAlias = Literal["step", "passes"]
+"""What was timed: a whole step, or its forward and backward passes without the optimizer's step."""
 
 Line: TypeAlias = Mapping[str, str]
 
@@ -73,12 +78,26 @@ class MeasuredRun(msgspec.Struct, frozen=True, kw_only=True):
     memory: tuple[MeasuredPeak, ...] = ()
     outcome: Outcome = "ok"
     subsets: tuple[str, ...] = ()
+    timed: Timed = "step"
     publication: Publication | None = None
+    assumed: tuple[str, ...] = ()  # what the source does not say, in words
+    others: tuple[Plan, ...] = ()  # further plans that the run may have been
 
     @property
     def choice(self) -> tuple[str, ...]:
         """Rows with the same answer are ways to do the same thing with the same software: their order is compared."""
         return (self.model, self.cluster, *(str(value) for value in msgspec.structs.astuple(self.job)))
+
+
+class MeasuredCall(msgspec.Struct, frozen=True, kw_only=True):
+    """One collective or kernel, timed alone, with its price: no model, job or plan."""
+
+    id: str
+    what: str
+    seconds: float
+    predicted: float
+    chosen: str = ""  # the algorithm that the price is of
+    subsets: tuple[str, ...] = ()
 
 
 class NotScored(msgspec.Struct, frozen=True):
@@ -98,8 +117,8 @@ class StudyFamily(Protocol):
     COLUMNS: frozenset[str]
     """Columns (or keys) that a file of this family has, beside any others."""
 
-    def rows(self, lines: list[Line]) -> Iterator[MeasuredRun | NotScored]:
-        """Every line, mapped; in order."""
+    def rows(self, lines: list[Line]) -> Iterator[MeasuredRun | MeasuredCall | NotScored]:
+        """Every line, mapped; in order. All are runs, or all are calls."""
         ...
 
 
@@ -110,10 +129,11 @@ class Study(msgspec.Struct, frozen=True):
     family: str
     rows: tuple[MeasuredRun, ...]
     not_scored: tuple[NotScored, ...]
+    calls: tuple[MeasuredCall, ...] = ()
 
     @property
     def total(self) -> int:
-        return len(self.rows) + len(self.not_scored)
+        return len(self.rows) + len(self.calls) + len(self.not_scored)
 
 
 FAMILIES: Final = OpenSet("foretell.validation.studies", "study")
@@ -121,11 +141,12 @@ FAMILIES: Final = OpenSet("foretell.validation.studies", "study")
 
 def read(path: Path) -> Study:
     """The study that a file holds: CSV with the columns of a family, or JSON lines with its keys."""
-    lines = _json_lines(path) if path.suffix in (".jsonl", ".json") else _csv(path)
+    lines = _json_lines(path) if path.suffix in (".jsonl", ".json") else csv_lines(path)
     name, family = recognise(lines, path)
     mapped = list(family.rows(_whole_lines(lines, family.COLUMNS, path)))
     rows = tuple(item for item in mapped if isinstance(item, MeasuredRun))
-    return Study(path.stem, name, rows, tuple(item for item in mapped if isinstance(item, NotScored)))
+    calls = tuple(item for item in mapped if isinstance(item, MeasuredCall))
+    return Study(path.stem, name, rows, tuple(item for item in mapped if isinstance(item, NotScored)), calls)
 
 
 LONGEST_CELL: Final = 4000
@@ -163,12 +184,14 @@ def recognise(lines: list[Line], path: Path) -> tuple[str, StudyFamily]:
     return best, families[best]
 
 
-def _csv(path: Path) -> list[Line]:
+def csv_lines(path: Path) -> list[Line]:
+    """The lines of a table, by column."""
+    text = read_text(path, "study", fix="a CSV file in UTF-8")
     try:
-        text = io.StringIO(read_text(path, "study", fix="a CSV file in UTF-8"), newline="")
-        return [{key.strip(): (value or "").strip() for key, value in _named(line)} for line in csv.DictReader(text)]
+        lines = list(csv.DictReader(io.StringIO(text, newline="")))
     except csv.Error as problem:
-        raise BadInput(f"cannot be read: {problem}", where=str(path), fix="a CSV file in UTF-8") from None
+        raise BadInput(f"cannot read the study: {problem}", where=str(path), fix="a CSV file in UTF-8") from None
+    return [{key.strip(): (value or "").strip() for key, value in _named(line)} for line in lines]
 
 
 def _named(line: dict[str | Any, str | Any]) -> Iterator[tuple[str, str]]:
@@ -197,7 +220,7 @@ def _cell(value: Any) -> str:
 # what families share
 
 
-def mapped(lines: Iterable[tuple[str, Line]], one: Any) -> Iterator[MeasuredRun | NotScored]:
+def mapped(lines: Iterable[tuple[str, Line]], one: Callable[[str, Line], T]) -> Iterator[T | NotScored]:
     """Map each line with `one(id, line)`; a reason or a setting that cannot be written is not scored."""
     for name, line in lines:
         try:
@@ -303,21 +326,28 @@ _parsed = functools.cache(parse)
 
 @functools.cache
 def _known(model: str) -> None:
-    """A model that the zoo does not have, or a field that does not fit, is a reason now, not a surprise later."""
-    zoo.parse(model)
+    """A model that nobody has, or a field that does not fit, is a reason now, not a surprise later."""
+    if zoo.canonical(model).partition(":")[0] in zoo.names() or packages.parse(model) is None:
+        zoo.parse(model)
 
 
 def typed(model: str, plan: Plan) -> str:
-    """The model in the plan's type of activations, where the zoo builds it and no type is named."""
+    """The model in the plan's type of activations, where it can be built in any and none is named."""
     name, _, rest = model.partition(":")
     wanted = plan.policy(Precision).format.activation
-    if name not in zoo.names() or re.search(r"(^|,)dtype=", rest) or zoo.names()[name].dtype == wanted:
+    if name not in zoo.names() and packages.parse(model) is None:
+        return model
+    own = zoo.names()[name].dtype if name in zoo.names() else "fp32"
+    if re.search(r"(^|,)dtype=", rest) or own == wanted:
         return model
     return f"{model}{',' if rest else ':'}dtype={wanted}"
 
 
 def written(*parts: str) -> str:
-    """The parts of a plan, axes of one rank left out; `dp1` if none is left."""
-    kept = [part for part in parts if part and not re.fullmatch(r"[a-z]+1(:.*)?", part)]
+    """The parts of a plan, axes of one rank left out; `dp1` if none is left.
+
+    A data axis of one rank stays where it has options: `dp1:zero1` shares states among the context ranks.
+    """
+    kept = [part for part in parts if part and not re.fullmatch(r"dp1|(?!dp)[a-z]+1(:.*)?", part)]
     axes = [part for part in kept if not part.startswith("+")]
     return " ".join(kept if axes else ["dp1", *kept])

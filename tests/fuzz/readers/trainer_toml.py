@@ -9,9 +9,22 @@ based_on = "megatron-core"
 [memory]
 reserved = 0.05
 
+usable = 0.9
+
 [host]
 launch = "4 us"
 sharpness = 8
+
+[attention]
+flash_backward = 0.8
+layer_passes = 12
+
+[fusion]
+backward = 2
+logit_passes = 3
+
+[gradients]
+rate = 0.7
 """
 
 

@@ -6,12 +6,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import product
 from math import prod
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import torch
 
 from foretell.calibration.case import Case, Scope, timed
-from foretell.cost.samples import UpdateSample
+from foretell.cost.samples import Precision, UpdateSample
 from foretell.model.optimizer import OPTIMIZERS, optimizer
 
 SUMMARY = "optimizers"
@@ -47,5 +47,7 @@ def _step(scope: Scope, rule: str, way: str, shapes: Sequence[tuple[int, ...]], 
         return getattr(torch.optim, found.torch)(tensors, **{**found.arguments, "lr": 1e-4}, **fused).step
 
     count = sum(prod(shape) for shape in shapes)
-    about = UpdateSample(rule=rule, parameters=count, tensors=len(shapes), precision=precision, way=way)
+    about = UpdateSample(
+        rule=rule, parameters=count, tensors=len(shapes), precision=cast("Precision", precision), way=way
+    )
     return timed(about, make)

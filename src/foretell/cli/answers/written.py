@@ -39,6 +39,7 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
 
     url: str
     api: str  # its description
+    token: str  # for the header Authorization: Bearer TOKEN, or the page as url?token=TOKEN; empty: none is needed
     pid: int
 
 

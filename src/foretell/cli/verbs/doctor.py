@@ -12,6 +12,7 @@ import click
 import msgspec
 
 from foretell.cli.table import WIDTH
+from foretell.compiling import CACHE, available
 from foretell.version import __version__
 
 PACKAGES = (
@@ -94,6 +95,8 @@ def _package(name: str, extra: str, use: str) -> DoctorFinding:
         version = importlib.metadata.version(NAMES.get(name, name))
     except importlib.metadata.PackageNotFoundError:
         version = "there"
+    if name == "numba" and not available():
+        version += f", unused: no folder of yours for what it compiles ({CACHE})"
     return DoctorFinding("package", name, version, use, get)
 
 

@@ -16,7 +16,7 @@ from foretell.cli.table import WIDTH, comma_separated, fit, table
 if TYPE_CHECKING:
     from foretell.validation.evaluate import ComparedRun, Scores, Subset
     from foretell.validation.score import Errors
-    from foretell.validation.study import MeasuredRun, Study
+    from foretell.validation.study import MeasuredCall, MeasuredRun, Study
     from foretell.validation.unseen import UnseenScores
 
 REASONS_SHOWN = 8
@@ -48,10 +48,11 @@ def command(
 ) -> None:
     """Compare predictions with published, measured runs.
 
-    FILE is a CSV with the columns of one of the studies that ship, or JSON lines
-    of device steps; without FILE all studies that ship. Every run is scored,
-    refused by a rule, or not scored for a reason; all three are counted. The
-    first table is the score: errors on sources that no constant was chosen on.
+    FILE is a CSV with the columns of one of the studies that ship (runs,
+    collectives or kernels), or JSON lines of device steps; without FILE all
+    studies of runs that ship. Every run is scored, refused by a rule, or not
+    scored for a reason; all three are counted. The first table is the score:
+    errors on sources that no constant was chosen on.
     """
     from foretell.errors import BadInput
     from foretell.oracle.predict import predict
@@ -148,13 +149,21 @@ def _page(found: list[Scores], subsets: bool) -> list[str]:
         ]
         for one in found
     ]
-    lines = [table(header, counts), "", *_errors([(one.study, one) for one in found])]
+    lines = [table(header, counts), "", *_errors([line for one in found for line in _with_strict(one)])]
     for one in found:
         if subsets:
             lines += ["", *_errors([(one.study, one), *((f"  {tag}", part) for tag, part in one.subsets.items())])]
         lines += _counted(f"{one.study}, refused", one.refused_rules)
         lines += _counted(f"{one.study}, not scored", one.not_scored_reasons)
     return lines
+
+
+def _with_strict(one: Scores) -> list[tuple[str, Scores | Subset]]:
+    """A study, and where its sources leave something open, its runs that say all apart from the others."""
+    from foretell.validation.evaluate import ASSUMED, STATED
+
+    kinds = [kind for kind in (STATED, ASSUMED) if kind in one.subsets and one.subsets[kind].n]
+    return [(one.study, one), *((f"  {kind}", one.subsets[kind]) for kind in kinds)]
 
 
 def _errors(parts: list[tuple[str, Scores | Subset]]) -> list[str]:
@@ -230,10 +239,13 @@ class StudyRow(msgspec.Struct, frozen=True, kw_only=True):
     predicted: float | None  # seconds
     bytes: float | None
     predicted_bytes: float | None
+    assumed: str = ""  # what the source does not say
 
 
 def _rows(done: list[tuple[Study, list[ComparedRun]]], as_json: bool) -> str:
-    rows = [_row(study.name, one) for study, compared in done for one in compared]
+    rows: list[StudyRow] = []
+    for study, compared in done:
+        rows += [*(_row(study.name, one) for one in compared), *(_call(study.name, one) for one in study.calls)]
     if as_json:
         return msgspec.json.encode({"rows": rows}).decode()
     header = [name.replace("_", " ") for name in StudyRow.__struct_fields__]
@@ -257,6 +269,27 @@ def _row(study: str, one: ComparedRun) -> StudyRow:
         predicted=predicted.step_seconds if predicted else None,
         bytes=memory.measured if memory else None,
         predicted_bytes=memory.predicted if memory else None,
+        assumed="; ".join(row.assumed),
+    )
+
+
+def _call(study: str, call: MeasuredCall) -> StudyRow:
+    """A collective or a kernel that was timed by itself."""
+    return StudyRow(
+        study=study,
+        id=call.id,
+        model=call.what,
+        plan=call.chosen,
+        cluster="",
+        trainer="",
+        batch=0,
+        outcome="ok",
+        refused="",
+        fits=None,
+        seconds=call.seconds,
+        predicted=call.predicted,
+        bytes=None,
+        predicted_bytes=None,
     )
 
 

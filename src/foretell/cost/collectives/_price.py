@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import msgspec
 
+from foretell.caches import forgettable
 from foretell.cost.collectives._library import ALGORITHMS, Library, library_of
 from foretell.cost.collectives._protocols import Protocol
 from foretell.cost.collectives._traffic import KINDS, POINT_KINDS, AlgorithmTraffic, CollectiveAlgorithm, Load
@@ -106,6 +107,7 @@ def _corrected(price: CollectivePrice, kind: str, payload: Quantity, group: Grou
     )
 
 
+@forgettable
 @lru_cache(maxsize=4096)
 def lines(
     kind: str, group: Group, cluster: Cluster, sharing: int, servers: int, library: Library

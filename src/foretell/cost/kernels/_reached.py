@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 from typing import Any, Final, NamedTuple
 
+from foretell.caches import forgettable
 from foretell.hardware.architecture import Reached
 from foretell.hardware.cluster import Device
 from foretell.hardware.members import architecture
@@ -44,7 +45,8 @@ class Rates(NamedTuple):
     provenance: str
 
 
-@functools.cache
+@forgettable
+@functools.lru_cache(maxsize=256)
 def rates(device: Device, precision: str) -> Rates:
     """The rates that products in this precision reach on a device."""
     peak = device.matrix_rate(precision)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 from typing import Any, Final, NamedTuple
 
+from foretell.caches import forgettable
 from foretell.cost.kernels._reached import memory_rate, rates
 from foretell.hardware.cluster import Device
 from foretell.units import WIDTH, Quantity
@@ -64,7 +65,8 @@ class Units(NamedTuple):
     provenance: str
 
 
-@functools.cache
+@forgettable
+@functools.lru_cache(maxsize=256)
 def units(device: Device, precision: str) -> Units:
     """What products in one precision need to know of a device."""
     reached = rates(device, precision)
@@ -95,6 +97,7 @@ def _several(m: Quantity, n: Quantity, k: Quantity, batch: Quantity, by: Units) 
     return (waves * step * (k / splits + RAMP) + added).min(axis=(0, 1))
 
 
+@forgettable
 @functools.lru_cache(maxsize=65536)
 def _one(m: float, n: float, k: float, batch: float, by: Units) -> float:
     best = float("inf")

@@ -42,7 +42,7 @@ _COMPARISONS: Final[Mapping[type, Callable[[Any, Any], bool]]] = {
 _UNARY: Final[Mapping[type, Callable[[Any], Any]]] = {
     ast.UAdd: operator.pos,
     ast.USub: operator.neg,
-    ast.Invert: operator.invert,
+    ast.Invert: lambda value: ~int(value) if isinstance(value, bool) else ~value,  # of a bool Python warns since 3.12
     ast.Not: operator.not_,
 }
 

@@ -25,6 +25,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from foretell import trust
 from foretell.errors import BadInput, unknown
+from foretell.model.importers import packages
 from foretell.model.importers.torch_failure import failure
 from foretell.model.importers.torch_fake import building
 
@@ -43,6 +44,11 @@ class Built(NamedTuple):
 
 def find(spec: str) -> tuple[Any, ModuleType]:
     """The factory that a text names, and the file that it is in. All code of other people comes in here."""
+    package = packages.parse(spec) if spec.startswith(tuple(f"{name}/" for name in packages.PACKAGES)) else None
+    if package is not None:
+        from foretell.model.importers import torch_packages
+
+        return torch_packages.factory(package)
     trust.check(spec)
     place, _, name = spec.rpartition(":")
     if not place:

@@ -54,11 +54,17 @@ def load(spec: str, batch: int | None = None, seq: int | None = None, *, seconds
         raise BadInput(f"no such file: {place}", where=spec, fix="path/to/file.py:factory")
     if importlib.util.find_spec("torch") is None:
         raise MissingExtra("tracing a PyTorch module needs torch", where=spec, fix="pip install 'foretell[torch]'")
+    graph = traced(spec, batch, seq, seconds=seconds)
+    check(graph, spec)
+    return graph
+
+
+def traced(spec: str, batch: int | None = None, seq: int | None = None, *, seconds: float = LONGEST_SECONDS) -> Graph:
+    """The graph of what a text names, as the tracing process made it."""
     found = _asked(TraceRequest(spec, batch, seq), seconds)
     if found.graph is None:
         kind = getattr(errors, found.kind, TraceFailed)
         raise kind(found.what, where=found.where, fix=found.fix)
-    check(found.graph, spec)
     return found.graph
 
 

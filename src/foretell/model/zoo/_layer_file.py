@@ -28,7 +28,7 @@ from foretell.units import product
 Shape: TypeAlias = tuple[int, ...]
 
 LARGEST = 10**9
-"""No dim is larger than this."""
+"""No dim, and no number of seconds, is larger than this."""
 
 KINDS: tuple[tuple[str, str], ...] = (
     ("conv", "convolution"),
@@ -223,7 +223,7 @@ def _seconds(text: str, place: str) -> float:
         seconds = float(text)
     except ValueError:
         seconds = math.nan
-    if not 0 <= seconds < math.inf:
+    if not 0 <= seconds <= LARGEST:
         raise BadInput(f"{text!r} is not a number of seconds", where=place, fix=EXAMPLE)
     return seconds
 

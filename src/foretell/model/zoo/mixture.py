@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from foretell.errors import BadInput
 from foretell.model.build import Builder, Value
 from foretell.model.family import Count, Index
 from foretell.model.operators.elementwise import combine
+from foretell.model.zoo._decoder import gated_feed_forward
 from foretell.model.zoo._experts import Routing, active_parameters, expert_feed_forward, shared_feed_forward
 from foretell.model.zoo.llama import Llama
 
 
 class Mixture(Llama, frozen=True, kw_only=True):
-    """`ffn` is the width of one expert, `shared_ffn` that of an expert for every token (0: none)."""
+    """`ffn` is the width of one expert, `shared_ffn` that of an expert for every token (0: none).
+
+    Experts are in every `every`th layer; the others have one feed-forward of width `dense_ffn`, as in Llama 4.
+    """
 
     references: ClassVar[tuple[str, ...]] = (
         "Jiang et al. 2024 (Mixtral), arXiv 2401.04088",
@@ -25,10 +30,15 @@ class Mixture(Llama, frozen=True, kw_only=True):
     normalized: bool = True
     shared_ffn: Index = 0
     shared_gate: bool = False
+    every: Count = 1
+    dense_ffn: Index = 0
 
     def check(self) -> None:
         super().check()
         self.routing.check()
+        if (self.every > 1) != (self.dense_ffn > 0):
+            what = f"every={self.every} and dense_ffn={self.dense_ffn}: layers without experts have a width"
+            raise BadInput(what, fix=f"every=2,dense_ffn={self.dense_ffn or 2 * self.inner}")
 
     @property
     def routing(self) -> Routing:
@@ -38,9 +48,14 @@ class Mixture(Llama, frozen=True, kw_only=True):
     @property
     def active_parameters(self) -> int:
         """The parameters that one token meets."""
-        return active_parameters(self, self.layers, self.hidden, self.inner, self.routing)
+        return active_parameters(self, self.layers // self.every, self.hidden, self.inner, self.routing)
+
+    def has_experts(self, layer: int) -> bool:
+        return (layer + 1) % self.every == 0
 
     def feed_forward(self, g: Builder, x: Value, layer: int) -> Value:
+        if not self.has_experts(layer):
+            return gated_feed_forward(g, x, self.dense_ffn)
         y = expert_feed_forward(g, x, self.routing, self.inner)
         if self.shared_ffn:
             y = combine(g, y, shared_feed_forward(g, x, self.shared_ffn, gated=self.shared_gate))

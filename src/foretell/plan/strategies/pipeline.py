@@ -55,13 +55,13 @@ class Pipeline(Strategy, frozen=True, kw_only=True, tag="pipeline"):
     syntax: ClassVar[tuple[Option, ...]] = (
         WordChoice("schedule", {word: word for word in SCHEDULES}),
         Number("v", "chunks"),
-        Numbers("split", "split"),
+        Numbers("split", "split", least=0),
     )
     example: ClassVar[str] = "pp4:1f1b"
 
     schedule: str = "1f1b"
     chunks: int = 0  # stages of one rank; 0 where the schedule leaves no choice
-    split: tuple[int, ...] = ()  # layers per stage; empty: the trainer's rule
+    split: tuple[int, ...] = ()  # layers per stage, 0 at the ends only; empty: the trainer's rule
 
     def __post_init__(self) -> None:
         """One value for plans that mean the same: v is said where it is a choice, and only there."""
@@ -99,7 +99,12 @@ class Pipeline(Strategy, frozen=True, kw_only=True, tag="pipeline"):
         for refusal in schedule.refusals(self.ranks, setting.plan.microbatches, chunks):
             yield Refusal(refusal.rule, refusal.why, mends=tuple(self._scheduled(setting, schedule)))
         count, parts = facts(setting.graph).layers, schedule.parts(self.ranks, chunks)
-        if self.split and (len(self.split) != parts or sum(self.split) != count):
+        if 0 in self.split[1:-1]:
+            ends = "only the first and the last, which have the embedding and the head, can be without layers"
+            why = f"split={spelled_list(self.split)} leaves a stage with nothing; {ends}"
+            mends = replaced(setting.plan, self, with_fields(self, split=()))
+            yield Refusal("split of the layers", why, mends=mends)
+        elif self.split and (len(self.split) != parts or sum(self.split) != count):
             said = f"split={spelled_list(self.split)} is {sum(self.split)} layers on {len(self.split)} stages"
             why = f"{said}; the plan has {parts} stages and {setting.graph.name} {count} layers"
             even = layers_per_stage("even", count, parts)

@@ -12,6 +12,7 @@ import math
 from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
+from foretell.caches import forgettable
 from foretell.model.dims import Dim, Dims
 from foretell.model.graph import Node
 from foretell.model.operators.convolution import SPACE
@@ -37,6 +38,7 @@ def even(dim: Dim, ways: int) -> bool:
     return dim.size % ways == 0 or (dim.name in UNEVEN and dim.size >= ways)
 
 
+@forgettable
 @functools.lru_cache(maxsize=65536)
 def align(node: Node, operand: str, dims: Dims) -> Walks:
     """The places that walk over each dim of an operand (`y` is any output)."""

@@ -13,6 +13,7 @@ import functools
 from collections import defaultdict
 from dataclasses import dataclass
 
+from foretell.caches import forgettable
 from foretell.model.graph import Block, Graph, Node, Tensor
 from foretell.model.operator import Need
 from foretell.model.operators.attention import Attention
@@ -67,6 +68,7 @@ class Sharding:
     whole: tuple[tuple[str, str], ...]  # operators that every rank does all of, and why
 
 
+@forgettable
 @functools.lru_cache(maxsize=512)
 def propagate(graph: Graph, axis: MeshAxis, conventions: Conventions = USUAL) -> Sharding:
     """Follow one axis through the model."""

@@ -30,6 +30,7 @@ WHOLE = ("head_dim", THIN)
 """Outputs that are never cut: the features of a head, and the few between the two matrices of an adapter."""
 
 OTHERWISE = "another operator divides its weight otherwise"
+GROUPED = "its weight has no dim that is divided with this loop alone"
 
 
 @dataclass
@@ -110,24 +111,27 @@ class ShardingRules:
             place = divisible(node, (LoopDim("vocab", 0),), self.axis.ranks)
             if place is None:
                 return Decision(reason="its table has fewer rows than ranks")
-            return Decision((place,)) if self._agrees(at, node, place) else Decision(reason=OTHERWISE)
+            reason = self._conflict(at, node, place)
+            return Decision(reason=reason) if reason else Decision((place,))
         if not isinstance(node.operator, WEIGHTED) or not _has_weight(self.graph, at, node):
             return Decision()
         reason = ""
         for loop in self.rule.weighted:
             place = self._inputs(at, node, arriving) if loop == "in" else self._outputs_of(at, block, node)
-            if isinstance(place, LoopDim) and self._agrees(at, node, place):
+            reason = place if isinstance(place, str) else self._conflict(at, node, place)
+            if isinstance(place, LoopDim) and not reason:
                 whole = self.gathers_logits and place.loop == "out" and self.ahead.ends_in_loss(at, node.outputs[0])
                 return Decision((place,), rest=REPLICATED if whole else None)
-            reason = place if isinstance(place, str) else OTHERWISE
         return Decision(reason=reason)
 
-    def _agrees(self, at: int, node: Node, place: LoopDim) -> bool:
-        """Whether the weight lies so already, or nobody has used it yet: all who share it divide it alike."""
+    def _conflict(self, at: int, node: Node, place: LoopDim) -> str:
+        """Why the weight cannot lie so, if it cannot: all who share it divide it alike."""
         number = operand_tensor(node, "w")
         walks = align(node, "w", self.graph.tensor(self.graph.blocks[at], number).dims)
-        where = Sharded(next(dim for dim, places in enumerate(walks) if place in places))
-        return self.weights.setdefault(storage_owner(self.graph, at, number), where) == where
+        where = next((Sharded(dim) for dim, places in enumerate(walks) if place in places), None)
+        if where is None:  # the filters of groups: a dim of two loops
+            return GROUPED
+        return "" if self.weights.setdefault(storage_owner(self.graph, at, number), where) == where else OTHERWISE
 
     def _inputs(self, at: int, node: Node, arriving: dict[str, Placement]) -> LoopDim | str:
         inner = enumerate(loop_dims(node, "in"))

@@ -331,7 +331,7 @@
     if (pasted && pasted.length <= LONGEST_SHARED) state.set("config", pasted);
     if (pinned) state.set("with", JSON.stringify(pinned));
     if (measured) state.set("measured", measured.name);
-    history.replaceState(null, "", "#" + state);
+    history.replaceState(null, "", location.pathname + "#" + state);
   }
 
   async function recall() {
@@ -615,6 +615,7 @@
   }
 
   async function begin() {
+    history.replaceState(null, "", location.pathname + location.hash); // the token came with the address, and is a cookie now
     choices = await (await call("/api/choices", undefined, "GET")).json();
     fill("models", choices.models);
     for (const one of choices.places) $("places").append(new Option(one.title, one.kind === "device" ? `8x${one.name}` : one.name));

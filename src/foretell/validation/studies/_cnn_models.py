@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from foretell.model import zoo
+from foretell.model.importers import packages
 from foretell.validation.study import Line, Unmapped, spec, stated
 
 ORACLE_PAPER: Final = ("pdlf", "pdll", "pdlt")
@@ -23,6 +25,12 @@ class StudyModel(NamedTuple):
     text: str
     seq: int = 0
     image: int = 0
+
+    @property
+    def family(self) -> str:
+        """What a subset is called: a family of the zoo, or that the model was traced."""
+        name = self.text.partition(":")[0]
+        return re.split(r"[\d-]", name)[0] if zoo.canonical(name).partition(":")[0] in zoo.names() else "traced"
 
 
 VISION: Final = {
@@ -84,8 +92,37 @@ VISION: Final = {
     "swin_small_patch4_window7_224": "swin-s",
     "swin_tiny_patch4_window7_224": "swin-t",
     "3d u-net (kits19)": "unet3d-mlperf",
+    "resnext-50": "resnext50-32x4d",
+    "resnext-101": "resnext101-32x8d:width=4",
+    "resnext-152": "resnext101-32x8d:width=4,blocks=3/8/36/3",
+    "alexnet": "alexnet",
+    "se-resnext-101 32x4d": "timm/seresnext101_32x4d",
+    "efficientnetv2-s": "timm/tf_efficientnetv2_s",
+    "focalnet-b (lrf)": "timm/focalnet_base_lrf",
+    "regnety-128gf": "torchvision/regnet_y_128gf",
+    "inception-v1": "torchvision/googlenet",
+    "mobilenet_v2": "mobilenet-v2",
+    "ssd300 resnet-50": "ssd300-resnet50",
+    "ssd320 resnet-50": "ssd320-resnet50",
+    "ssd resnet-34": "ssd300-resnet34",
+    "retinanet resnext-50": "retinanet-resnext50",
+    "nnu-net 2d": "nnunet-2d",
+    "nnu-net 3d": "nnunet-3d",
+    "u-net 2d": "unet-572",
+    "efficientnet-widese-b0": "efficientnet-widese-b0",
+    "efficientnet-widese-b4": "efficientnet-widese-b4",
 }
-"""Names of sources (lower case) to the zoo's. EfficientNets follow a rule, BERT and CosmoFlow their own."""
+"""Names of sources (lower case) to the zoo's, or to a package's. EfficientNets and RegNets follow a rule, BERT and
+CosmoFlow their own; other names are timm's or torchvision's own."""
+
+FORMER: Final = {"swin_v2_cr_": "swinv2_cr_"}
+"""Beginnings of names that timm has changed without keeping the old ones."""
+
+TORCHVISION: Final = ("ryu",)
+"""Sources that ran torchvision's models (ryujaehun/pytorch-gpu-benchmark, benchmark_models.py)."""
+
+FUSED_FROM: Final = 2023
+"""Before PyTorch 2, scores of attention were written out."""
 
 STRIDED_1X1: Final = ("tfb", *ORACLE_PAPER)
 """Sources whose ResNets stride in the first 1x1 convolution of a block (TensorFlow's benchmarks, Chainer)."""
@@ -110,15 +147,34 @@ def _vision(line: Line) -> StudyModel:
     image = sides[-1] if len(sides) > 2 and len(set(sides[1:])) == 1 else 0
     if source(line) in ORACLE_PAPER and (name, image) in ORACLE_FILES:
         return StudyModel(ORACLE_FILES[name, image], image=image)
-    efficient = re.fullmatch(r"(?:tf_)?efficientnet[_-](b\d)", name.lower())
-    base = f"efficientnet-{efficient[1]}" if efficient else VISION.get(name.lower(), "")
+    base = _base(line)
     if not base:
-        raise Unmapped(f"model {re.sub(r' *[(].*', '', name)} is not in the zoo")
+        raise Unmapped(f"no model is known as {re.sub(r' *[(].*', '', name)}")
+    if f"{packages.OWN}/{base}" in packages.index().models:  # traced for the image that was published
+        return StudyModel(base, image=sides[-1])
     if not image:
         raise Unmapped("the size of the input is not one number")
     strided = base in ("resnet50", "resnet101", "resnet152") and source(line) in STRIDED_1X1
-    fields = f"image={image}{',strided_1x1=true' if strided else ''}"
+    scores = "/" in base.partition(":")[0] and int(line.get("year") or FUSED_FROM) < FUSED_FROM
+    fields = f"image={image}{',strided_1x1=true' if strided else ''}{',attention=math' if scores else ''}"
     return StudyModel(f"{base}{',' if ':' in base else ':'}{fields}", image=image)
+
+
+def _base(line: Line) -> str:
+    """The zoo's name, or else the package's; empty: nobody knows it."""
+    name = line["model"].lower()
+    efficient = re.fullmatch(r"(?:tf_)?efficientnet[_-](b[0-7])", name)
+    if efficient:
+        return f"efficientnet-{efficient[1]}"
+    if name in VISION:
+        return VISION[name]
+    regnet = re.fullmatch(r"regnet([xy])-([\d.]+)([mg])f", name)
+    if regnet:
+        return f"timm/regnet{regnet[1]}_{float(regnet[2]) * (10 if regnet[3] == 'g' else 0.01):03.0f}"
+    for old, new in FORMER.items():
+        name = new + name.removeprefix(old) if name.startswith(old) else name
+    found = packages.parse(f"torchvision/{name}" if source(line) in TORCHVISION else name)
+    return VISION.get(found.name) or found.text if found else ""
 
 
 SHORT: Final = 128

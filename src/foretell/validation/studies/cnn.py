@@ -1,8 +1,8 @@
 """Published training runs of convolutional networks, other vision models and BERT, one table for all sources.
 
-Columns are explained in `studies/published/README.md`. The prefix of an id names the source. Recompute,
-precision, optimizer and batch must be stated; models and frameworks that nothing here describes are
-reasons, by name.
+Columns are explained in `studies/published/README.md`. The prefix of an id names the source. An optimizer that is not
+stated is taken to be the usual one, and said so; recompute, precision and batch must be stated; models and frameworks
+that nothing here describes are reasons, by name. Some sources timed forward and backward passes alone.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
+
+import msgspec
 
 from foretell.hardware import members
 from foretell.model.optimizer import OPTIMIZERS
@@ -64,7 +66,10 @@ FRAMEWORKS: Final[tuple[tuple[str, str], ...]] = (
     (r"torchgpipe", "pytorch"),
     (r"deepspeed transformer kernel", ""),
     (r"deepspeed", "deepspeed"),
-    (r"torch7|cudnn r\d torch|neon|paddle|oneflow|libai|caffe", ""),
+    (r"neon|libai|caffe", ""),
+    (r"torch7|cudnn r\d torch", "pytorch-1"),  # which took over its kernels and its calls of cuDNN
+    (r"paddle", "paddlepaddle"),
+    (r"oneflow", "oneflow"),
     (r"mxnet", "mxnet"),
     (r"tensorflow.*xla", "tensorflow-xla"),
     (r"tensorflow", "tensorflow"),
@@ -97,14 +102,15 @@ def _row(name: str, line: Line) -> MeasuredRun:
     if not seconds and not memory and not out_of_memory:
         raise Unmapped("neither time nor memory was measured")
     policies = (f"+m{batch.m}" if batch.m > 1 else "", _recompute(line), f"+{_precision(line)}")
-    return row(
+    optimizer = _optimizer(line)
+    found = row(
         name,
         model.text,
         written(*_axes(line, ranks), *policies),
         where.text,
         batch=batch.samples,
         trainer=runs,
-        optimizer=_optimizer(line),
+        optimizer=optimizer.name,
         sequence=model.seq,
         image=model.image,
         step_seconds=seconds,
@@ -115,10 +121,12 @@ def _row(name: str, line: Line) -> MeasuredRun:
             runs,
             device(line["gpu"]),
             line["strategy"],
-            re.split(r"[:\d-]", model.text)[0],
+            model.family,
             *where.subsets,
         ),
     )
+    timed = "passes" if optimizer.left_out else "step"
+    return msgspec.structs.replace(found, assumed=optimizer.assumed, timed=timed)
 
 
 # what was measured
@@ -136,7 +144,9 @@ def _batch(line: Line, ranks: int) -> StudyBatch:
 
     Pipelines round the last micro-batch up (25,000 samples in 1,667): the step is scaled with it.
     """
-    samples, each, m = whole(line, "global_batch"), real(line, "per_gpu_batch"), whole_or(line, "micro_batches", 0)
+    gathered = re.search(r"gradient accumulation to a (\d+) global batch", line.get("comment", ""))
+    samples = int(gathered[1]) if gathered and not line["global_batch"] else whole(line, "global_batch")
+    each, m = real(line, "per_gpu_batch"), whole_or(line, "micro_batches", 0)
     if line["strategy"] == "pipeline":
         if not m:
             raise Unmapped("micro_batches is not stated")
@@ -152,7 +162,7 @@ def _batch(line: Line, ranks: int) -> StudyBatch:
 
 def _seconds(line: Line, batch: StudyBatch) -> float:
     if real(line, "iter_time_s"):
-        return real(line, "iter_time_s") * batch.samples / whole(line, "global_batch")
+        return real(line, "iter_time_s") * batch.samples / whole_or(line, "global_batch", batch.samples)
     if not real(line, "samples_per_s"):
         return 0.0
     if line.get("throughput_unit", "") == "tokens/s":
@@ -307,11 +317,23 @@ def _keeps_copies(line: Line) -> bool:
     return apex or "mxnet" in line["framework"].lower()
 
 
-def _optimizer(line: Line) -> str:
-    if not line["optimizer"] and re.search(r"no optimizer step|forward .* backward", line.get("comment", "")):
-        raise Unmapped("the optimizer's step was not timed")
-    word = stated(line, "optimizer").lower()
+class StudyOptimizer(NamedTuple):
+    """The update rule, what was assumed of it, and whether its step was left out of what was timed."""
+
+    name: str
+    assumed: tuple[str, ...] = ()
+    left_out: bool = False
+
+
+def _optimizer(line: Line) -> StudyOptimizer:
+    """As stated; where nothing is, what the field trains such a model with."""
+    comment, word = line.get("comment", ""), line["optimizer"].lower()
+    if "no optimizer step" in comment or (not word and re.search(r"forward .* backward", comment)):
+        return StudyOptimizer("sgd", left_out=True)
+    if not word:
+        usual = "adam" if line["model"].startswith("BERT") else "momentum"
+        return StudyOptimizer(usual, (f"optimizer {usual}",))
     found = OPTIMIZER_WORDS.get(word, word)
     if found not in OPTIMIZERS:
         raise Unmapped(f"no update rule is called {line['optimizer']}")
-    return found
+    return StudyOptimizer(found)

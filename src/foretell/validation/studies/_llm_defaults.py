@@ -1,0 +1,240 @@
+"""What published runs of language models leave unsaid: a stated default, or every answer that it may have been.
+
+One table, first match first. `who` is looked for in "source trainer", so that a source whose scripts are public comes
+before what its trainer does by default. An entry with several values has no default: the run is predicted with each.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
+
+from foretell.plan.trainer import Trainer, allows
+from foretell.validation.studies._llm_stages import SCHEDULES, said_schedule
+from foretell.validation.study import Line, whole, whole_or
+
+
+class Answer(NamedTuple):
+    """What a blank column is taken to be, and why."""
+
+    column: str
+    who: str  # pattern
+    values: tuple[str, ...]
+    why: str
+
+
+_RECIPES: Final = "Megatron-Bridge 067f987 (2026), perf_recipes: nothing, or modules that cost little to run again"
+_ZERO_BUBBLE: Final = "examples/pretrain_zero_bubble.sh of sail-sg/zero-bubble-pipeline-parallelism"
+_FLASH: Final = "training scripts of Dao-AILab/flash-attention"
+_EITHER: Final = "not known"
+
+ANSWERS: Final[tuple[Answer, ...]] = (
+    Answer("act_ckpt", r"^zero-bubble", ("none",), _ZERO_BUBBLE),
+    Answer("act_ckpt", r"nemo$", ("none",), _RECIPES),
+    Answer("act_ckpt", r"maxtext$", ("full", "none"), "MaxText's base.yml says full; scripts set other policies"),
+    Answer("act_ckpt", r"", ("none", "full"), _EITHER),
+    Answer("precision", r"^zero-bubble", ("fp16",), _ZERO_BUBBLE),
+    Answer("precision", r"^flash-attention", ("fp16",), _FLASH),
+    Answer("precision", r"", ("bf16",), "usual for language models; fp16 takes as long"),
+    Answer("zero_stage", r"nemo$|internevo$", ("1",), "the distributed optimizer is on in its recipes"),
+    Answer("zero_stage", r"fsdp$|torchtitan$|llm-foundry$|maxtext$", ("3",), "fully sharded, its default"),
+    Answer("zero_stage", r"pytorch$|nanotron$", ("0",), "plain data parallelism, its default"),
+    Answer("zero_stage", r"megatron", ("0", "1"), _EITHER),
+    Answer("zero_stage", r"", ("1", "3"), _EITHER),
+    Answer("sequence_parallel", r"nemo$", ("1",), "on in its recipes with tensor parallelism"),
+    Answer("sequence_parallel", r"", ("1", "0"), _EITHER),
+    Answer("global_batch", r"^flash-attention", ("256",), "0.5 M tokens, the smaller of the two that it prints"),
+    Answer("tied_embeddings", r"^megatron-readme", ("0",), "the printed parameters have the table twice"),
+    Answer("vocab", r"^zero-bubble", ("32000",), "the printed parameters of its four models allow 27,000 to 35,000"),
+    Answer("schedule", r"", ("zb-h1", "zb-v"), "ZB-2p keeps twice as much: its bubble is less than that of the first"),
+    Answer("lora_rank", r"^torchtune", ("8",), "torchtune's configurations of Llama 3"),
+    Answer("lora_rank", r"", ("8", "64"), _EITHER),
+    Answer("micro_batch", r"", ("1", "2", "4"), _EITHER),
+)
+"""Answers that depend on the trainer or the source alone; the others are functions below."""
+
+VOCABULARIES: Final[tuple[tuple[str, str], ...]] = (
+    (r"llama-?4", "202048"),
+    (r"llama-?3", "128256"),
+    (r"llama|mistral|mixtral|vicuna", "32000"),
+    (r"qwen", "151936"),
+    (r"deepseek-?v2", "102400"),
+    (r"deepseek", "129280"),
+    (r"kimi", "163840"),
+    (r"gpt-?oss", "201088"),
+    (r"nemotron", "256000"),
+    (r"bloom", "250880"),
+    (r"opt", "50272"),
+    (r"bert", "30528"),
+    (r"gpt", "51200"),
+)
+"""Entries of the public tokenizers, as they are padded (GPT-2's 50,257 by Megatron)."""
+
+TIED: Final = re.compile(r"gpt(?!-?oss)|bert|bloom|opt-|llama-?3\.2-[13]b|qwen(2|2\.5|3)-(0\.|1\.|3b|4b)")
+"""Models whose output layer is the table of their tokens."""
+
+LONGEST: Final = re.compile(r"longest sample (\d{1,9}) tokens")
+
+CHEAP: Final = "recompute of norms and activations only: about as fast as none"
+
+
+def filled(line: Line, runs: Trainer) -> tuple[list[Line], tuple[str, ...]]:
+    """The line with every blank answered, once for each combination of answers; and what was assumed, in words."""
+    found = list(_answers(line, runs))
+    choices = itertools.product(*(answer.values for answer in found))
+    columns = [answer.column for answer in found]
+    lines: list[Line] = [{**line, **dict(zip(columns, values, strict=True))} for values in choices]
+    return lines, tuple(f"{one.column}: {' or '.join(one.values)} ({one.why})" for one in found)
+
+
+def _answers(line: Line, runs: Trainer) -> Iterator[Answer]:
+    said = f"{line.get('source', '')} {runs.name}"
+    for column, asked in QUESTIONS.items():
+        if asked(line, runs):
+            yield OWN[column](line, runs) if column in OWN else _listed(column, said)
+
+
+def _listed(column: str, said: str) -> Answer:
+    return next(one for one in ANSWERS if one.column == column and re.search(one.who, said))
+
+
+def _blank(column: str) -> Callable[[Line, Trainer], bool]:
+    return lambda line, runs: not line.get(column)
+
+
+def _open_recompute(line: Line, runs: Trainer) -> bool:
+    """A blank, or a selective one that the grammar of plans has no word for."""
+    word = line.get("act_ckpt", "")
+    return not word or (word == "selective" and (not _by_attention(runs) or _modules(line)))
+
+
+def _by_attention(runs: Trainer) -> bool:
+    """Whether selective means the attention core, as in Megatron."""
+    return "megatron" in runs.name or runs.name == "nemo"
+
+
+def _modules(line: Line) -> bool:
+    return bool(re.search(r"recompute mla|selective modules", line.get("comment", "")))
+
+
+def _open_batch(line: Line, runs: Trainer) -> bool:
+    unsaid = re.search(r"micro-batch size not stated|whose size is not stated", line.get("comment", ""))
+    return not line.get("micro_batch") or bool(unsaid)
+
+
+def _open_storage(line: Line, runs: Trainer) -> bool:
+    return not line.get("zero_stage") and whole_or(line, "dp", 1) > 1
+
+
+def _open_sequence(line: Line, runs: Trainer) -> bool:
+    optional = runs.legal.sequence_parallel == "optional"
+    return optional and not line.get("sequence_parallel") and whole_or(line, "tp", 1) > 1
+
+
+def _open_stages(line: Line, runs: Trainer) -> bool:
+    may = SCHEDULES.get(said_schedule(line), "interleaved") == "interleaved"
+    interleaves = allows(runs.pipeline.schedules, "interleaved")
+    return not line.get("vpp") and may and interleaves and whole_or(line, "pp", 1) > 1
+
+
+def _open_schedule(line: Line, runs: Trainer) -> bool:
+    return said_schedule(line).startswith("zb-2p")
+
+
+def _open_rank(line: Line, runs: Trainer) -> bool:
+    return line.get("method", "").lower().startswith("lora") and not line.get("lora_rank")
+
+
+def _open_length(line: Line, runs: Trainer) -> bool:
+    return not line.get("seq_len") and bool(LONGEST.search(line.get("comment", "")))
+
+
+def _open_batches(line: Line, runs: Trainer) -> bool:
+    return not line.get("global_batch") and line.get("source", "").startswith("flash-attention")
+
+
+def _open_tie(line: Line, runs: Trainer) -> bool:
+    return not line.get("tied_embeddings") and bool(line.get("layers"))
+
+
+def _open_words(line: Line, runs: Trainer) -> bool:
+    return not line.get("vocab") and bool(line.get("layers")) and any(_vocabulary(line, runs).values)
+
+
+QUESTIONS: Final[dict[str, Callable[[Line, Trainer], bool]]] = {
+    "vocab": _open_words,
+    "tied_embeddings": _open_tie,
+    "precision": _blank("precision"),
+    "zero_stage": _open_storage,
+    "sequence_parallel": _open_sequence,
+    "schedule": _open_schedule,
+    "vpp": _open_stages,
+    "lora_rank": _open_rank,
+    "seq_len": _open_length,
+    "act_ckpt": _open_recompute,
+    "global_batch": _open_batches,
+    "micro_batch": _open_batch,
+}
+"""Columns that are filled in, and when they are open."""
+
+
+def _of_source(column: str, line: Line) -> Answer | None:
+    source = line.get("source", "")
+    return next((one for one in ANSWERS if one.column == column and re.search(one.who, source)), None)
+
+
+def _vocabulary(line: Line, runs: Trainer) -> Answer:
+    own = _of_source("vocab", line)
+    name = line.get("model", "").lower()
+    found = next((size for pattern, size in VOCABULARIES if re.search(pattern, name)), "")
+    return own or Answer("vocab", "", (found,) if found else (), f"the tokenizer of {line.get('model', '')}")
+
+
+def _tied(line: Line, runs: Trainer) -> Answer:
+    tied = "1" if TIED.search(line.get("model", "").lower()) else "0"
+    said = f"as in {line.get('model', '') or 'its family'}"
+    return _of_source("tied_embeddings", line) or Answer("tied_embeddings", "", (tied,), said)
+
+
+def _recompute(line: Line, runs: Trainer) -> Answer:
+    comment = line.get("comment", "")
+    if not line.get("act_ckpt"):
+        return _listed("act_ckpt", f"{line.get('source', '')} {runs.name}")
+    if _by_attention(runs) and not re.search(r"mlp|whole moe|/moe", comment):
+        return Answer("act_ckpt", "", ("none",), CHEAP)
+    what = "chosen modules" if _by_attention(runs) else f"chosen operators of {runs.name}"
+    return Answer("act_ckpt", "", ("none", "full"), f"recompute of {what} lies between the two")
+
+
+def _micro_batch(line: Line, runs: Trainer) -> Answer:
+    stages = whole_or(line, "pp", 1)
+    if runs.name == "torchtitan" and stages > 1:
+        own = whole(line, "global_batch") // (whole(line, "dp") * stages)
+        why = "as many micro-batches as stages, torchtitan's default of 2024"
+        return Answer("micro_batch", "", (str(max(1, own)),), why)
+    return _listed("micro_batch", "")
+
+
+def _virtual_stages(line: Line, runs: Trainer) -> Answer:
+    """Between none and one layer on each."""
+    if "torchtitan" in runs.name:
+        return Answer("vpp", "", ("2",), "two stages a rank, its default")
+    most = whole(line, "layers") // whole(line, "pp")
+    return Answer("vpp", "", ("1", str(most)) if most > 1 else ("1",), "from none to one layer on each")
+
+
+def _longest(line: Line, runs: Trainer) -> Answer:
+    found = LONGEST.search(line.get("comment", ""))
+    return Answer("seq_len", "", (found[1] if found else "",), "its longest sample, where memory peaks")
+
+
+OWN: Final[dict[str, Callable[[Line, Trainer], Answer]]] = {
+    "seq_len": _longest,
+    "vocab": _vocabulary,
+    "tied_embeddings": _tied,
+    "act_ckpt": _recompute,
+    "micro_batch": _micro_batch,
+    "vpp": _virtual_stages,
+}
