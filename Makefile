@@ -10,7 +10,7 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 # Tests start hundreds of Python processes: what is compiled is kept, whatever this shell says of it.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test fast nightly fuzz lowest newest lock sbom check format replay replay-quick replay-accept browser benchmark site scoreboard bands clean
+.PHONY: demo test fast nightly fuzz lowest newest lock sbom check format replay replay-quick replay-accept browser benchmark site scoreboard choose bands clean
 
 demo: .venv/core
 	$(BIN)/foretell predict llama3-8b --on 64xh100 --plan "dp8:zero1 tp8:sp +m8 +bf16" --batch 64 --trainer megatron-core
@@ -106,6 +106,10 @@ site: .venv/core
 
 scoreboard: .venv/core
 	$(BIN)/foretell validate > studies/published/scoreboard.txt
+
+# Constants without each source, for the score of sources left out.
+choose: .venv/core
+	$(BIN)/foretell validate --choose
 
 bands: .venv/core
 	$(BIN)/foretell validate --coverage --learn src/foretell/oracle/bands.json
