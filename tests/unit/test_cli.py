@@ -111,7 +111,7 @@ BAD = {
     ("list", "device", "links"): "links",
     ("program", "mlp", "--plan", "dp1", "--trainer", ""): "megatron-core",
     ("program", "mlp", "--plan", "dp1", "--trainer", " "): "torchtitan",
-    ("program", "mlp", "--plan", "dp1", "--optimizer", ""): "adam, adamw, lamb, lars, momentum, sgd",
+    ("program", "mlp", "--plan", "dp1", "--optimizer", ""): "adam, adamw, lamb, lars, momentum, rmsprop, sgd",
     ("program", "mlp", "--plan", "dp1000000 tp1000000", "--batch", "8"): "dp1000000 tp1000000 are 1,000,000,000,000",
     ("analyze", "tests"): "tests is a folder without a config.json",
     ("analyze", "Makefile"): "Makefile is a file, but not one that holds a model",

@@ -87,7 +87,7 @@ def test_a_file_that_may_grow_no_further_is_left_as_it_was(tmp_path: Path) -> No
     assert list(tmp_path.iterdir()) == [file]
 
 
-WRITES = re.compile(r"\.write_(?:text|bytes)\(|\.open\(\s*['\"][wax]|\bopen\([^)]*['\"][wax]b?['\"]|\.touch\(\)")
+WRITES = re.compile(r"\.write_(?:text|bytes)\(|\.open\(\s*['\"][wax]|\bopen\((?!\d)[^)]*['\"][wax]b?['\"]|\.touch\(\)")
 OTHERWISE = {
     "files.py": "this is the place",
     "serve/uploads.py": "renamed, in a folder that goes with the server",

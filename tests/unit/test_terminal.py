@@ -60,13 +60,13 @@ def test_answers_are_kept_with_the_calibration_that_nobody_named(
 
 
 def test_what_became_worse(foretell: Any, tmp_path: Path) -> None:
-    from foretell.cli.kept import _digest  # pyright: ignore[reportPrivateUsage]
+    from foretell.cli.kept import digest  # pyright: ignore[reportPrivateUsage]
 
     file = kept(foretell, tmp_path)
     record = json.loads(file.read_text())
     content = record["content"]
     content["answer"] |= {"step_seconds": content["answer"]["step_seconds"] * 0.9}
-    content["hash"] = _digest(content["question"], content["answer"])
+    content["hash"] = digest(content["question"], content["answer"])
     file.write_text(json.dumps(record))
     ran = foretell("check", str(file), "--json")
     assert ran.code == 1
@@ -83,13 +83,13 @@ def test_a_record_that_was_changed_by_hand(foretell: Any, tmp_path: Path) -> Non
 
 
 def test_a_question_that_is_refused_now(foretell: Any, tmp_path: Path) -> None:
-    from foretell.cli.kept import _digest  # pyright: ignore[reportPrivateUsage]
+    from foretell.cli.kept import digest  # pyright: ignore[reportPrivateUsage]
 
     file = kept(foretell, tmp_path)
     record = json.loads(file.read_text())
     content = record["content"]
     content["question"]["batch"] = 7
-    content["hash"] = _digest(content["question"], content["answer"])
+    content["hash"] = digest(content["question"], content["answer"])
     file.write_text(json.dumps(record))
     ran = foretell("check", str(file), "--json")
     assert ran.code == 1

@@ -24,6 +24,11 @@ SIGTERM after 30 s with Slurm and Kubernetes, elsewhere after 10."""
 _received: list[signal.Signals] = []
 
 
+class SignalReceived(KeyboardInterrupt):
+    """A signal ends the command. A kind of its own: of a plain KeyboardInterrupt that has passed through `exec` Python
+    remembers, though it was caught, to end by SIGINT."""
+
+
 class Stopped(KeyboardInterrupt):
     """A command that was ended: what it has saved, and how to go on."""
 
@@ -79,6 +84,10 @@ def _stop(number: int, frame: FrameType | None) -> None:
     if len(_received) > 1:  # the same wish: `timeout` sends it to the process, and to its group
         return
     if hasattr(signal, "setitimer"):
-        signal.signal(signal.SIGALRM, signal.default_int_handler)
+        signal.signal(signal.SIGALRM, _again)
         signal.setitimer(signal.ITIMER_REAL, AGAIN, 1.0)
-    raise KeyboardInterrupt
+    raise SignalReceived
+
+
+def _again(number: int, frame: FrameType | None) -> None:
+    raise SignalReceived

@@ -66,8 +66,8 @@ def residuals(family: str, study: str, compared: Iterable[ComparedRun]) -> Itera
     """What the runs of a study teach."""
     for one in compared:
         found, row = one.prediction, one.row
-        if not isinstance(found, Prediction) or not row.step_seconds:
-            continue
+        if not isinstance(found, Prediction) or not row.step_seconds or row.assumed:
+            continue  # what we assumed ourselves teaches nothing
         yield Residual(
             source=source_of(family, study, row),
             log=math.log(row.step_seconds / found.step_seconds),

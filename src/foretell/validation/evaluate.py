@@ -226,12 +226,12 @@ def _predicted(row: MeasuredRun, plan: Plan, predict: Predictor) -> ComparedPred
     try:
         setting, cluster = question(row, plan)
         refusal = next(refusals(setting, cluster), None)
-        return _as_timed(predict(setting, cluster), row) if refusal is None else refusal.rule
+        return as_timed(predict(setting, cluster), row) if refusal is None else refusal.rule
     except ForetellError as problem:  # no program or no price is written for it
         return f"not predicted: {problem.what.splitlines()[0]}"
 
 
-def _as_timed(found: ComparedPrediction, row: MeasuredRun) -> ComparedPrediction:
+def as_timed(found: ComparedPrediction, row: MeasuredRun) -> ComparedPrediction:
     """The prediction of what was timed: where that is forward and backward passes, without the optimizer's step."""
     if row.timed == "step" or not isinstance(found, Observation):
         return found

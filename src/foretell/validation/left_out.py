@@ -21,7 +21,7 @@ from foretell.hardware.cluster import Cluster
 from foretell.oracle.predict import predict
 from foretell.plan.setting import Setting
 from foretell.plan.trainer import names, trainer
-from foretell.validation.evaluate import ComparedPrediction, ComparedRun, Predictor, question
+from foretell.validation.evaluate import ComparedPrediction, ComparedRun, Predictor, as_timed, question
 from foretell.validation.in_view import (
     Chosen,
     Slot,
@@ -75,14 +75,15 @@ class Prepared(NamedTuple):
 
     def log(self, predict_it: Predictor) -> float:
         """Logarithm of measured over predicted."""
-        return math.log(self.row.step_seconds / predict_it(self.setting, self.cluster).step_seconds)
+        found = as_timed(predict_it(self.setting, self.cluster), self.row)
+        return math.log(self.row.step_seconds / found.step_seconds)
 
 
 def prepared(runs: Iterable[tuple[str, ComparedRun]]) -> list[Prepared]:
-    """Some runs of each source and trainer that were predicted and timed, evenly taken."""
+    """Some runs of each source and trainer that were predicted and timed as stated, evenly taken."""
     cells: dict[tuple[str, str], list[tuple[str, MeasuredRun]]] = {}
     for source, one in runs:
-        if one.time is not None:
+        if one.time is not None and not one.row.assumed:
             cells.setdefault((source, one.row.trainer), []).append((source, one.row))
     return [Prepared(source, row, *question(row)) for cell in cells.values() for source, row in _some(cell)]
 

@@ -3,15 +3,8 @@
 from fuzz.mutate import csv_form
 from fuzz.reader import ROOT, Reader, command
 
-NAMES = (
-    "vtrain_single",
-    "vtrain_multi",
-    "llm_measured",
-    "finetune_measured",
-    "cnn_measured",
-    "ultrascale_h100",
-    "paradl",
-)
+NAMES = ("vtrain_single", "vtrain_multi", "llm_measured", "finetune_measured")
+NAMES += ("cnn_measured", "ultrascale_h100", "paradl")
 
 
 def samples() -> list[bytes]:

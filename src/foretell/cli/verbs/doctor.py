@@ -25,6 +25,7 @@ PACKAGES = (
     ("yaml", "yaml", "configurations in YAML"),
     ("sklearn", "run", "the digits to train on"),
     ("resvg_py", "png", "figures as PNG"),
+    ("timm", "timm", "models of timm that do not ship as graphs"),
     ("starlette", "serve", "the page in the browser"),
     ("uvicorn", "serve", "the page in the browser"),
     ("ray", "ray", "sweeps over many machines"),

@@ -239,12 +239,13 @@ class StudyRow(msgspec.Struct, frozen=True, kw_only=True):
     predicted: float | None  # seconds
     bytes: float | None
     predicted_bytes: float | None
-    assumed: str  # what its source does not say
+    assumed: str = ""  # what the source does not say
 
 
 def _rows(done: list[tuple[Study, list[ComparedRun]]], as_json: bool) -> str:
-    rows = [_row(study.name, one) for study, compared in done for one in compared]
-    rows += [_call_row(study.name, call) for study, _ in done for call in study.calls]
+    rows: list[StudyRow] = []
+    for study, compared in done:
+        rows += [*(_row(study.name, one) for one in compared), *(_call(study.name, one) for one in study.calls)]
     if as_json:
         return msgspec.json.encode({"rows": rows}).decode()
     header = [name.replace("_", " ") for name in StudyRow.__struct_fields__]
@@ -272,8 +273,8 @@ def _row(study: str, one: ComparedRun) -> StudyRow:
     )
 
 
-def _call_row(study: str, call: MeasuredCall) -> StudyRow:
-    """A collective or a kernel: what it is in the model's place, its algorithm in the plan's."""
+def _call(study: str, call: MeasuredCall) -> StudyRow:
+    """A collective or a kernel that was timed by itself."""
     return StudyRow(
         study=study,
         id=call.id,
@@ -281,7 +282,7 @@ def _call_row(study: str, call: MeasuredCall) -> StudyRow:
         plan=call.chosen,
         cluster="",
         trainer="",
-        batch=1,
+        batch=0,
         outcome="ok",
         refused="",
         fits=None,
@@ -289,7 +290,6 @@ def _call_row(study: str, call: MeasuredCall) -> StudyRow:
         predicted=call.predicted,
         bytes=None,
         predicted_bytes=None,
-        assumed="",
     )
 
 

@@ -20,6 +20,9 @@ from foretell.model.importers.packages import PACKAGES, PackageModel
 IMAGE = 224
 """The image of models that do not say theirs (torchvision's)."""
 
+CLASSES = 1000
+"""ImageNet's, whatever a model's usual weights were trained for."""
+
 
 def factory(model: PackageModel) -> tuple[Callable[[int], Any], ModuleType]:
     """A factory of the model, and the package that it is of."""
@@ -42,12 +45,12 @@ def _built_by_timm(timm: Any, model: PackageModel) -> tuple[torch.nn.Module, int
     timm.layers.set_fused_attn(model.attention == "flash")
     if not timm.is_model(model.name):
         raise unknown("model of timm", model.name, timm.list_models())
-    module = timm.create_model(model.name, pretrained=False)
+    module = timm.create_model(model.name, pretrained=False, num_classes=CLASSES)
     usual = module.pretrained_cfg.get("input_size", (3, IMAGE, IMAGE))[-1]
     if model.image in (0, usual):
         return module, usual
     try:  # those that have a place for every patch are built for one size
-        return timm.create_model(model.name, pretrained=False, img_size=model.image), model.image
+        return timm.create_model(model.name, False, num_classes=CLASSES, img_size=model.image), model.image
     except TypeError:
         return module, model.image
 
