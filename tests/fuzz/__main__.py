@@ -6,6 +6,7 @@ import argparse
 import multiprocessing
 import os
 import sys
+import time
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
@@ -23,6 +24,7 @@ def main() -> int:
     asked.add_argument("--jobs", type=int, default=os.cpu_count())
     asked.add_argument("--reader", action="append", help="only this one; may be repeated")
     asked.add_argument("--number", type=int, help="only the input with this number, as a fault names it")
+    asked.add_argument("--minutes", type=float, default=float("inf"), help="end after these, with what was tried")
     asked.add_argument("--keep", type=Path, help="a folder for the inputs that failed")
     given = asked.parse_args()
     chosen = given.reader or names()
@@ -31,9 +33,13 @@ def main() -> int:
     if given.number is not None:
         pieces = [(name, range(given.number, given.number + 1)) for name in chosen]
     found = {name: Hunted(name) for name in chosen}
+    until = time.monotonic() + 60 * given.minutes
     with ProcessPoolExecutor(given.jobs, mp_context=multiprocessing.get_context("fork")) as pool:
         for done in as_completed([pool.submit(hunt, name, given.seed, numbers) for name, numbers in pieces]):
             _add(found[done.result().reader], done.result(), given.keep)
+            if time.monotonic() > until:
+                pool.shutdown(wait=False, cancel_futures=True)
+                break
     return _page(found)
 
 

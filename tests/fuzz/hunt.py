@@ -178,7 +178,7 @@ def _checked(out: io.TextIOWrapper, err: io.TextIOWrapper) -> tuple[int, str, st
         json.loads(said, parse_constant=_not_json)
     if "Traceback (most recent" in told:
         raise UnreadableAnswer(told)
-    return (2 if told.startswith("foretell: ") else 0), "", ""
+    return (2 if "\nforetell:" in f"\n{told}" else 0), "", ""
 
 
 def _not_json(word: str) -> Any:

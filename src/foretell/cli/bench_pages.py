@@ -127,7 +127,7 @@ def _reasons(rows: Iterable[BenchRow]) -> str:
     """Rows without figures, those with the same reason together."""
     groups: dict[tuple[str, str, str, str], list[BenchRow]] = {}
     for row in rows:
-        groups.setdefault((row.engine, row.status, row.reason.splitlines()[0], advice(row.fix)), []).append(row)
+        groups.setdefault((row.engine, row.status, row.reason.partition("\n")[0], advice(row.fix)), []).append(row)
     texts: list[str] = []
     for (name, status, reason, fix), own in groups.items():
         where = ", ".join(dict.fromkeys(row.pair for row in own))

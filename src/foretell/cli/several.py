@@ -46,7 +46,7 @@ def _joined(texts: Sequence[str], belongs: Callable[[str], bool]) -> list[str]:
 
 def numbers(text: str, where: str, what: str, example: str) -> list[int]:
     """The numbers that a text says: 8..64 are 8, 16, 32, 64; 8,24 are these two."""
-    form = re.fullmatch(r"\s*([0-9]+)\s*\.\.\s*([0-9]+)\s*", text)
+    form = re.fullmatch(r"\s*([0-9]{1,18})\s*\.\.\s*([0-9]{1,18})\s*", text)
     if form is None:
         parts = [part.strip() for part in text.split(",")]
         found = [int(part) for part in parts if part.isdecimal() and len(part) < 9]
