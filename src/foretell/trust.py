@@ -67,8 +67,9 @@ def trusted(text: str) -> bool:
 def check(text: str, where: str = "") -> None:
     """Refuse code that only a file names."""
     if text not in _written:
-        what = f"{text} is code that a file names, and nobody typed: it is not run"
-        raise BadInput(what, where=where, fix=f"--trust {text}, if you know what it does")
+        name = text if text.isprintable() else repr(text)  # a line break could write a message of its own
+        what = f"{name} is code that a file names, and nobody typed: it is not run"
+        raise BadInput(what, where=where, fix=f"--trust {name}, if you know what it does")
 
 
 def written() -> tuple[str, ...]:
