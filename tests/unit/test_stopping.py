@@ -17,8 +17,9 @@ import pytest
 
 from foretell.cli import stopping
 from foretell.cli.stopping import Stopped, exit_code, stop_signals, telling, told
+from foretell.processes import same_signals
 from foretell.runtime.restart_log import WROTE, note
-from foretell.scratch import LOCK, hold, scratch
+from foretell.scratch import LOCK, _remove_abandoned, hold, scratch
 
 LONGEST = 400.0
 """Seconds: what takes longer hangs."""
@@ -223,6 +224,22 @@ def test_a_folder_that_nobody_holds_goes_with_the_next_one(tmp_path: Path, monke
     with scratch("one") as first, scratch("two") as second:
         assert sorted(tmp_path.iterdir()) == sorted((first, second, other))
     assert sorted(tmp_path.iterdir()) == [other]
+
+
+def test_a_folder_that_has_just_gone_keeps_no_other_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "foretell-killed").mkdir()
+    (tmp_path / "foretell-killed" / LOCK).touch()
+    found = [tmp_path / "foretell-gone", tmp_path / "foretell-killed"]
+    monkeypatch.setattr(Path, "glob", lambda *_: iter(found))
+    _remove_abandoned(tmp_path)
+    assert not found[1].exists()
+
+
+def test_a_package_that_takes_a_signal_gives_it_back() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with same_signals():
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    assert signal.getsignal(signal.SIGTERM) == before
 
 
 def test_one_process_holds_a_file(tmp_path: Path) -> None:
