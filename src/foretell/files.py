@@ -157,7 +157,7 @@ def _unwritable(path: Path) -> str:
     try:
         target = _target(path)
     except OSError as problem:
-        return problem.strerror.lower()
+        return str(problem.strerror).lower()
     if target.is_dir():
         return "it is a folder"
     if not target.parent.is_dir():

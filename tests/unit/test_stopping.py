@@ -10,14 +10,18 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import pytest
 
 from foretell.cli import stopping
-from foretell.cli.stopping import Stopped, exit_code, stop_signals, telling, told
-from foretell.processes import same_signals
+from foretell.cli.stopping import SignalReceived, Stopped, exit_code, stop_signals, telling, told
+from foretell.errors import BadInput
+from foretell.processes import ProcessEnded, same_signals
+from foretell.runtime.assignment import Assignment, RunStopped
+from foretell.runtime.launch import Ranks
 from foretell.runtime.restart_log import WROTE, note
 from foretell.scratch import LOCK, _remove_abandoned, hold, scratch
 
@@ -209,6 +213,25 @@ def test_the_innermost_says_what_was_saved() -> None:
     with pytest.raises(Stopped) as caught, telling(lambda: ("outer", "")), telling(lambda: ("inner", "go on")):
         raise KeyboardInterrupt
     assert told(caught.value) == {"what": "interrupted: inner", "fix": "go on"}
+
+
+@pytest.mark.parametrize(("ours", "told"), [(True, RunStopped), (False, BadInput)])
+def test_a_child_that_was_stopped_with_us_is_an_interruption(
+    ours: bool, told: type[BaseException], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ended(*_: object) -> bytes:
+        raise ProcessEnded(-signal.SIGTERM, "")
+
+    def our_signal(seconds: float) -> None:
+        if ours:
+            raise SignalReceived
+
+    ranks = Ranks()
+    ranks.folder = tmp_path
+    ranks._child = SimpleNamespace(ask=ended, kill=lambda: None)  # type: ignore[assignment]
+    monkeypatch.setattr("foretell.runtime.launch.time.sleep", our_signal)
+    with pytest.raises(told):
+        ranks.outcome(Assignment(model="lenet", plan="dp2", batch=4))
 
 
 # folders of processes that were killed

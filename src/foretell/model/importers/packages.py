@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-import importlib.metadata
 import importlib.util
 import lzma
 import zipfile
@@ -222,6 +221,8 @@ def _place(model: PackageModel) -> Path:
 
 
 def _versions(package: str) -> Iterator[str]:
+    import importlib.metadata  # slow to import, and only a traced model needs it
+
     for name in (package, "torch", "foretell"):
         try:
             yield f"{name} {importlib.metadata.version(name)}"
