@@ -35,6 +35,12 @@ def stop(*_, **more):
 """
 
 
+def as_in_a_terminal(ignored: tuple[signal.Signals, ...] = ()) -> None:
+    """Signals of a new process: whoever runs the tests may ignore some (nohup, a job in the background)."""
+    for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(one, signal.SIG_IGN if one in ignored else signal.SIG_DFL)
+
+
 def stopped(
     code: str, words: list[str], folder: Path, *signals: signal.Signals, ignored: tuple[signal.Signals, ...] = ()
 ) -> subprocess.CompletedProcess[str]:
@@ -49,7 +55,7 @@ def stopped(
         timeout=LONGEST,
         cwd=folder,
         env={**os.environ, "TMPDIR": str(folder / "tmp"), "FORETELL_RECORDS": str(folder / "records")},
-        preexec_fn=lambda: [signal.signal(one, signal.SIG_IGN) for one in ignored] and None,
+        preexec_fn=lambda: as_in_a_terminal(ignored),
     )
 
 
@@ -168,7 +174,7 @@ def test_a_simulation_says_that_nothing_was_saved_and_an_old_report_stays(tmp_pa
     assert (tmp_path / "report.html").read_text() == "old"
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 @pytest.mark.parametrize("asked", [False, True])
 def test_a_page_that_is_served_leaves_no_folder(number: signal.Signals, asked: bool, tmp_path: Path) -> None:
     """Signalled once its address is printed, or once it answers: it ends the same way."""
@@ -179,6 +185,7 @@ def test_a_page_that_is_served_leaves_no_folder(number: signal.Signals, asked: b
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=as_in_a_terminal,
     ) as server:
         assert server.stdout
         address = json.loads(server.stdout.readline())["url"]
@@ -188,7 +195,8 @@ def test_a_page_that_is_served_leaves_no_folder(number: signal.Signals, asked: b
         server.send_signal(number)
         _, said = server.communicate(timeout=LONGEST)
     assert server.returncode == 128 + number
-    assert said.strip() == f"foretell: stopped by {number.name}: the page is closed, and kept nothing"
+    how = "interrupted" if number == signal.SIGINT else f"stopped by {number.name}"
+    assert said.strip() == f"foretell: {how}: the page is closed, and kept nothing"
     assert nothing_left(tmp_path)
 
 
