@@ -27,7 +27,7 @@ os.environ["XDG_DATA_HOME"] = f"{_HOME.name}/data"
 started find the folder too, and what forgets it lands where `no_records_elsewhere` looks."""
 
 for _file in (
-    Path(__file__).parent / name for name in ("data/factories.py", "torchrun/endings.py", "torchrun/small_cnn.py")
+    Path(__file__).parent / name for name in ("data/factories.py", "data/hf_factories.py", "torchrun/small_cnn.py")
 ):
     for _name in re.findall(r"^(?:def |class )?(\w+)(?=\(| =|:)", _file.read_text(), re.MULTILINE):
         trust(f"{_file}:{_name}")  # factories that tests name without a command line

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import resource
+import sys
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -16,6 +17,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from foretell.trust import trust
 
 
 class Ending(NamedTuple):
@@ -28,6 +31,13 @@ class Ending(NamedTuple):
     def __str__(self) -> str:
         return f"{self.how}__rank_{self.rank}__after_{self.after}"
 
+    @property
+    def model(self) -> str:
+        """The factory that ends so, as a person would have typed it."""
+        text = f"{__file__}:{self}"
+        trust(text)
+        return text
+
     def now(self) -> float:
         """End; a number where that is all there is to it."""
         word, _, number = self.how.partition("_")
@@ -38,6 +48,7 @@ class Ending(NamedTuple):
         if word == "leave":
             raise SystemExit(int(number))
         if word == "disk":
+            sys.dont_write_bytecode = True  # what is imported next would be cut off for everybody
             resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
             return 1.0
         if word == "memory":

@@ -26,7 +26,7 @@ LONGEST = 600.0
 def failed(ranks: Ranks, how: str, rank: int = 1, after: int = 0, **given: object) -> RunFailed:
     """How a run of two ranks fails of which one has such an end."""
     asked = {"plan": "dp2", "batch": 4, **given}
-    assignment = Assignment(model=f"{HERE}/endings.py:{Ending(how, rank, after)}", **asked)  # type: ignore[arg-type]
+    assignment = Assignment(model=Ending(how, rank, after).model, **asked)  # type: ignore[arg-type]
     with pytest.raises(RunFailed) as caught:
         ranks.run(assignment, seconds=LONGEST)
     assert not _children(ranks), "ranks are left"
@@ -137,7 +137,7 @@ def test_a_full_store_does_not_hide_why_a_run_ended(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.slow
 def test_the_command_tells_it_and_keeps_what_was_measured(tmp_path: Path) -> None:
-    model = f"{HERE}/endings.py:{Ending('diverge', after=6)}"
+    model = Ending("diverge", after=6).model
     arguments = ("run", model, "--plan", "dp2", "--batch", "4", "--device", "cpu")
     environment = {**os.environ, "PYTHONPATH": f"{SOURCE}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
     ran = subprocess.run(

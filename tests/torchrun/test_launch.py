@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from endings import Ending
 
 from answers import documented
 from foretell.cli.run_pages import dry_page
@@ -68,7 +69,7 @@ def _in_time(true: Callable[[], bool]) -> bool:
 
 def test_a_rank_that_fails_is_named_with_its_error(ranks: Ranks) -> None:
     with pytest.raises(BadInput, match=r"(?s)rank 1 ended with an error.*no bread in the house"):
-        ranks.run(Assignment(model=f"{HERE}/endings.py:error__rank_1__after_0", plan="dp2", batch=4))
+        ranks.run(Assignment(model=Ending("error").model, plan="dp2", batch=4))
 
 
 def test_a_module_that_cannot_be_traced_is_named_and_the_next_one_runs(ranks: Ranks) -> None:
@@ -82,7 +83,7 @@ def test_a_module_that_cannot_be_traced_is_named_and_the_next_one_runs(ranks: Ra
 
 def test_a_rank_that_is_killed_ends_the_others(ranks: Ranks) -> None:
     with pytest.raises(BadInput, match="rank 1 was ended by signal 9"):
-        ranks.run(Assignment(model=f"{HERE}/endings.py:signal_9__rank_1__after_0", plan="dp2", batch=4))
+        ranks.run(Assignment(model=Ending("signal_9").model, plan="dp2", batch=4))
     found = ranks.run(Assignment(model="lenet", plan="dp2", batch=8, steps=1))  # and others can come up after it
     assert [report.rank for report in found] == [0, 1]
 

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from endings import Ending
 
 from foretell.errors import BadInput
 from foretell.sweeping import answering, sweep
@@ -28,7 +29,7 @@ def own_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 def test_a_failure_is_a_line_and_the_next_plan_is_run(tmp_path: Path) -> None:
-    models = (f"{HERE}/endings.py:signal_9__rank_1__after_0", "lenet")
+    models = (Ending("signal_9").model, "lenet")
     grid = sweep.Grid(models, ("this-machine",), (4,), plans=("dp3", "dp2"), ask="run")
     cells = grid.cells(calibration="none", steps=2)
     found = sweep.sweep(cells, tmp_path / "answers", jobs=4)  # four at once would measure each other

@@ -11,6 +11,7 @@ from torch import nn
 from foretell.model.source import load
 from foretell.runtime import stages
 from foretell.runtime.tasks import Batch
+from foretell.trust import trust
 
 
 class Heads(nn.Module):
@@ -35,6 +36,7 @@ def heads() -> tuple[nn.Module, torch.Tensor]:
 
 @pytest.mark.parametrize("meta", [False, True])
 def test_stages_one_after_the_other_make_what_the_module_makes(meta: bool) -> None:
+    trust(f"{Path(__file__)}:heads")
     graph = load(f"{Path(__file__)}:heads", 2, None, "fp32")
     with torch.device("meta" if meta else "cpu"):
         module, x = heads()

@@ -285,7 +285,8 @@ def test_code_comes_in_at_one_place() -> None:
     def having(pattern: str) -> set[str]:
         return {name for name, text in sources.items() if re.search(pattern, text)}
 
-    assert having(r"\bexec_module\(") == {"compiling.py", "model/importers/torch_factory.py"}
+    stand_in = "model/importers/torch_packages.py"  # for a torchvision that does not load: an empty module
+    assert having(r"\bexec_module\(") == {"compiling.py", "model/importers/torch_factory.py", stand_in}
     assert having(r"\bsys\.executable\b") == {"bench/environments.py", "processes.py", "runtime/launch.py"}
     assert having(r"\[sys\.executable") == set()
     assert having(r"\bpickle\b|\byaml\.(unsafe_)?load\(|(?<!\.)\bexec\(|(?<![.\w])eval\(") == set()

@@ -79,6 +79,7 @@ def test_a_file_that_may_grow_no_further_is_left_as_it_was(tmp_path: Path) -> No
         [sys.executable, "-m", "foretell", "analyze", "lenet", "--graph", str(file)],
         capture_output=True,
         text=True,
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},  # bytecode would be cut off too, for everybody
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000)),
     )
     assert ran.returncode == 2

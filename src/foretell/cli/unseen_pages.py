@@ -59,7 +59,8 @@ def unseen_lines(scores: UnseenScores, more: bool) -> list[str]:
         "Mean absolute error of step times, every source with the same weight.",
         "unseen: constants chosen again without the source; one anchor: the same after",
         "one run of the source corrected the others; in view: as they ship.",
-        f"{scores.constants} constants were chosen with scored runs in view.",
+        f"{scores.constants} constants were chosen with scored runs in view; {scores.staying} of them stay as they are",
+        "without their sources, because no other software has a value for them.",
         "",
     ]
 

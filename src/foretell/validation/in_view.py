@@ -89,6 +89,21 @@ def _without(levels: list[Trainer], key: str, source: str, chosen: Chosen) -> An
     return levels[-1].constant(key)
 
 
+def staying(source: str, chosen: Chosen) -> list[Slot]:
+    """Constants that a source was in view of and that stay as they are: no software below or beside has another one."""
+    return [
+        slot
+        for slot in slots_of(source)
+        if slot.kind == "trainers" and slot not in chosen and not _below(slot, source, chosen)
+    ]
+
+
+def _below(slot: Slot, source: str, chosen: Chosen) -> bool:
+    """Whether a trainer below has the constant, and did not have it from the source alone."""
+    slots = [Slot("trainers", level.name, slot.key) for level in chain(slot.owner)[1:] if slot.key in own(level.name)]
+    return any(one in chosen or source not in in_view().get(one, ()) for one in slots)
+
+
 def changed(made: Trainer, constants: Mapping[str, Any]) -> Trainer:
     """A trainer with other constants."""
     for key, value in constants.items():

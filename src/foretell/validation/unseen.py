@@ -17,7 +17,7 @@ import msgspec
 
 from foretell.hardware import catalog
 from foretell.validation.evaluate import ComparedRun, compare
-from foretell.validation.in_view import in_view
+from foretell.validation.in_view import in_view, staying
 from foretell.validation.left_out import chosen_again, is_touched, log_ratio, predictor_without
 from foretell.validation.sources import healthy, source_of
 from foretell.validation.study import Study
@@ -58,23 +58,23 @@ class UnseenScores(msgspec.Struct, frozen=True):
     trainers: tuple[UnseenScore, ...]
     sources: tuple[UnseenScore, ...]
     constants: int  # that were chosen with scored runs in view
+    staying: int  # of them, that a source which saw them cannot take with it: no other software has one
 
 
 def unseen_runs(study: Study, compared: Sequence[ComparedRun]) -> list[UnseenRun]:
     """Every timed, healthy run of a study from both sides; what no left-out constant touches is predicted once."""
     timed = [one for one in compared if one.time is not None and healthy(one.row)]
     sources = [source_of(study.family, study.name, one.row) for one in timed]
-    without: dict[int, float] = {}
+    without: dict[int, float | None] = {at: log_ratio(one) for at, one in enumerate(timed)}
     for source in dict.fromkeys(sources):
         places = [at for at, own in enumerate(sources) if own == source and _touched(timed[at], source)]
         predictor = predictor_without(source, chosen_again().get(source, {}))
         again = compare([timed[at].row for at in places], predictor)
-        without |= {at: log_ratio(one) for at, one in zip(places, again, strict=True) if one.time is not None}
+        without |= {at: log_ratio(one) if one.time else None for at, one in zip(places, again, strict=True)}
     return [
-        UnseenRun(
-            study.name, source, one.row.trainer, log_ratio(one), without.get(at, log_ratio(one)), bool(one.inside)
-        )
+        UnseenRun(study.name, source, one.row.trainer, log_ratio(one), unseen, bool(one.inside))
         for at, (source, one) in enumerate(zip(sources, timed, strict=True))
+        if (unseen := without[at]) is not None  # refused without its source: there is nothing to subtract
     ]
 
 
@@ -98,6 +98,7 @@ def unseen_scores(runs: Sequence[UnseenRun]) -> UnseenScores:
         trainers=tuple(sorted(by(lambda run: run.trainer), key=lambda one: one.name)),
         sources=tuple(sorted(by(lambda run: run.source), key=lambda one: one.name)),
         constants=len(in_view()),
+        staying=len({slot for run in runs for slot in staying(run.source, chosen_again().get(run.source, {}))}),
     )
 
 
