@@ -137,7 +137,9 @@ def _add(module: ModuleType, name: str, function: Callable[[int], Any]) -> None:
 
 def _kept(dispatcher: Any) -> Any:
     """A compiled function whose kept form, where that is cut off or the disk is full, is as none: it is made anew."""
-    cache = dispatcher._cache
+    cache = getattr(dispatcher, "_cache", None)
+    if cache is None:  # NUMBA_DISABLE_JIT: nothing is compiled
+        return dispatcher
     load, save = cache.load_overload, cache.save_overload
 
     def load_or_none(signature: Any, context: Any) -> Any:

@@ -24,7 +24,6 @@ LARGEST: Final = 256 << 20
 PRIVATE: Final = 0o600
 """What foretell keeps by itself (records, uploads, caches) is its owner's alone; what a person names follows umask."""
 
-
 PRIVATE_FOLDER: Final = 0o700
 """The folders that it makes for them."""
 
@@ -86,7 +85,7 @@ def write_whole(
     `mode` is for what foretell keeps; without it the umask decides, or whatever the file that is replaced has.
     `publish(temporary, target)` gives the name; without it a file that is there is replaced. Raises OSError.
     """
-    target = path.resolve() if path.is_symlink() else path  # a link goes on pointing where it does
+    target = _target(path)
     if target.exists() and not target.is_file():  # /dev/stdout, a pipe: nothing to rename onto
         target.write_bytes(content)
         return
@@ -148,11 +147,24 @@ def only_ours(path: Path) -> bool:
 
 def check_file(path: Path, option: str) -> None:
     """Refuse a file that cannot be written, before what it would hold is made."""
-    why = "it is a folder" if path.is_dir() else "" if path.parent.is_dir() else f"there is no folder {path.parent}"
-    if not why and not os.access(path if path.exists() else path.parent, os.W_OK):
-        why = "permission denied"
+    why = _unwritable(path)
     if why:
         raise BadInput(f"{path} cannot be written: {why}", where=option, fix="another file")
+
+
+def _unwritable(path: Path) -> str:
+    """Why a file cannot be written; nothing where it can. A plain one is made anew in its folder."""
+    try:
+        target = _target(path)
+    except OSError as problem:
+        return str(problem.strerror).lower()
+    if target.is_dir():
+        return "it is a folder"
+    if not target.parent.is_dir():
+        return f"there is no folder {target.parent}"
+    there = [target] if target.exists() else []
+    needed = there if there and not target.is_file() else [*there, target.parent]
+    return "" if all(os.access(one, os.W_OK) for one in needed) else "permission denied"
 
 
 def shown(path: Path | str) -> str:
@@ -170,6 +182,16 @@ def own_folder(path: Path) -> None:
     for folder in (*reversed(path.parents), path):
         if not folder.is_dir():
             folder.mkdir(PRIVATE_FOLDER, exist_ok=True)
+
+
+def _target(path: Path) -> Path:
+    """The file that is written: a link goes on pointing where it does. Raises OSError where that is itself."""
+    if not path.is_symlink():
+        return path
+    target = Path(os.path.realpath(path))
+    if target.is_symlink():
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+    return target
 
 
 def _usual_mode(target: Path) -> int:

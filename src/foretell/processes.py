@@ -17,10 +17,11 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple, NoReturn
@@ -243,6 +244,18 @@ def each(work: Callable[[int], Any], count: int, seconds: float, fork: bool = Tr
     finally:
         for process in started:
             process.end()
+
+
+@contextlib.contextmanager
+def same_signals() -> Generator[None]:
+    """Signals mean afterwards what they meant before, whatever a package that is started here makes of them."""
+    mine = threading.current_thread() is threading.main_thread()
+    before = {one: signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGINT)} if mine else {}
+    try:
+        yield
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
 
 
 # inside a child

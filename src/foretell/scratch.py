@@ -52,8 +52,8 @@ def hold(handle: int) -> bool:
 
 def _remove_abandoned(place: Path) -> None:
     """Remove folders of this user whose process is gone."""
-    with contextlib.suppress(OSError):
-        for folder in place.glob(f"{PREFIX}*"):
+    for folder in place.glob(f"{PREFIX}*"):
+        with contextlib.suppress(OSError):  # another process has just removed it
             about = folder.lstat()
             if stat.S_ISDIR(about.st_mode) and about.st_uid == os.getuid() and _abandoned(folder):
                 shutil.rmtree(folder, ignore_errors=True)

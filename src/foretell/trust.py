@@ -7,9 +7,9 @@ reader that knows nothing of all this runs nothing.
 
 from __future__ import annotations
 
-import json
 import os
 import re
+import threading
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from typing import Final
@@ -67,8 +67,9 @@ def trusted(text: str) -> bool:
 def check(text: str, where: str = "") -> None:
     """Refuse code that only a file names."""
     if text not in _written:
-        what = f"{text} is code that a file names, and nobody typed: it is not run"
-        raise BadInput(what, where=where, fix=f"--trust {text}, if you know what it does")
+        name = text if text.isprintable() else repr(text)  # a line break could write a message of its own
+        what = f"{name} is code that a file names, and nobody typed: it is not run"
+        raise BadInput(what, where=where, fix=f"--trust {name}, if you know what it does")
 
 
 def written() -> tuple[str, ...]:
@@ -78,7 +79,11 @@ def written() -> tuple[str, ...]:
 
 def handed_down() -> dict[str, str]:
     """The same, as a variable of one that is started here."""
-    return {VARIABLE: json.dumps(written())} if _written else {}
+    if not _written:
+        return {}
+    import json
+
+    return {VARIABLE: json.dumps(written())}
 
 
 # where Python looks for what it imports
@@ -89,13 +94,26 @@ def import_folders() -> list[str]:
     return [one for one in os.environ.get("PYTHONPATH", "").split(os.pathsep) if one]
 
 
+_changing: Final = threading.Lock()
+_before: Final[list[dict[str, str | None]]] = []
+"""What variables were before, and an empty one for each that came later."""
+
+
 @contextmanager
 def importing_nothing_from_here() -> Generator[None]:
     """No Python that is started meanwhile, be it by torchrun, Ray or pip, imports from the folder that it is in."""
-    before = {name: os.environ.get(name) for name in (SAFE_PATH, "PYTHONPATH")}
-    os.environ |= {SAFE_PATH: "1", "PYTHONPATH": os.pathsep.join(import_folders())}
+    with _changing:
+        if not _before:
+            _before.append({name: os.environ.get(name) for name in (SAFE_PATH, "PYTHONPATH")})
+            os.environ |= {SAFE_PATH: "1", "PYTHONPATH": os.pathsep.join(import_folders())}
+        else:
+            _before.append({})  # of one inside another, or of another thread: the last to leave puts it all back
     try:
         yield
     finally:
-        for name, value in before.items():
-            os.environ.pop(name, None) if value is None else os.environ.update({name: value})
+        with _changing:
+            if len(_before) > 1:
+                _before.pop()
+            else:
+                for name, value in _before.pop().items():
+                    os.environ.pop(name, None) if value is None else os.environ.update({name: value})

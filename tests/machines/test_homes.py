@@ -15,7 +15,7 @@ from foretell import compiling
 from foretell.errors import BadInput
 from foretell.files import PRIVATE, PRIVATE_FOLDER, is_folder
 from foretell.records import store
-from foretell.records.home import home
+from foretell.records.home import cache_home, home
 from foretell.records.record import record
 from foretell.scratch import scratch
 from machines.distribution import ROOT, Ran, clean, run
@@ -59,10 +59,10 @@ def test_a_user_that_nobody_lists(monkeypatch: pytest.MonkeyPatch) -> None:
     def none() -> Path:
         raise RuntimeError("Could not determine home directory.")
 
-    for name in ("FORETELL_RECORDS", "XDG_DATA_HOME"):
-        monkeypatch.delenv(name)
+    for name in ("FORETELL_RECORDS", "XDG_DATA_HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(Path, "home", none)
-    assert not is_folder(home())
+    assert not is_folder(home()) and not is_folder(cache_home())
 
 
 def test_a_home_of_somebody_else(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from foretell.errors import BadInput
-from foretell.runtime import restart_log
+from foretell.runtime import checkpoints, restart_log
 from foretell.runtime.assignment import Assignment, RunFailed
 from foretell.runtime.checkpoints import _held
 from foretell.runtime.launch import Ranks
@@ -135,6 +135,16 @@ def test_a_folder_that_cannot_be_made_is_refused_before_the_start(ranks: Ranks, 
     (tmp_path / "file").touch()
     with pytest.raises(BadInput, match="no checkpoint can be written"):
         ranks.run(_asked("dp2", checkpoints=str(tmp_path / "file" / "kept"), checkpoint_every=1), LONG)
+
+
+def test_checkpoints_of_an_earlier_version_are_refused_and_stay(tmp_path: Path) -> None:
+    (tmp_path / "latest.json").write_text('{"step":4,"of":""}')
+    (tmp_path / "step-4").mkdir()
+    (tmp_path / "step-4" / "rank-0.pt").touch()
+    with pytest.raises(BadInput, match=r"of an earlier version of foretell \(latest.json\)"):
+        checkpoints.made(str(tmp_path))
+    (tmp_path / "step-4" / "checkpoint.json").touch()
+    checkpoints.made(str(tmp_path))
 
 
 def test_plans_that_no_checkpoint_holds_are_refused(ranks: Ranks, tmp_path: Path) -> None:

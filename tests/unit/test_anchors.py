@@ -153,3 +153,13 @@ def test_what_limits_the_step_is_told_as_it_was_measured(foretell: Callable[...,
     assert shares[1]["pipeline bubble"] > shares[0]["pipeline bubble"]
     other = next((name for name in shares[0] if name not in ("pipeline bubble", "number of ranks", "memory")), None)
     assert other is None or shares[1].get(other, 0.0) < shares[0][other]
+
+
+@pytest.mark.parametrize(
+    "content", ["[" * 100_000, '{"a":' * 50_000, '{"step_seconds": 1e308}', '{"step_seconds": 0.1, "batch": 0}']
+)
+def test_what_nobody_measured_is_refused(tmp_path: Path, content: str) -> None:
+    file = tmp_path / "anchor.json"
+    file.write_text(content)
+    with pytest.raises(BadInput):
+        read(file)

@@ -49,3 +49,8 @@ def test_kernels_that_are_cut_off_are_made_anew(tmp_path: Path) -> None:
         again = asked(tmp_path, "zeros")
         assert again["made"] and again["said"] == first["said"]
         assert asked(tmp_path, "zeros")["found"]
+
+
+def test_where_nothing_is_to_be_compiled_nothing_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NUMBA_DISABLE_JIT", "1")
+    assert asked(tmp_path, "zeros", "whole_zeros")["said"] == ["float64", "int64"]

@@ -16,6 +16,7 @@ import pytest
 
 import foretell.cli.command
 from foretell.cli.answers import FailureAnswer
+from foretell.cli.crash import report
 from foretell.cli.main import main
 from foretell.version import __version__
 
@@ -118,3 +119,9 @@ def test_arguments_are_utf8() -> None:
 def test_a_terminal_with_few_letters_gets_what_it_can_show() -> None:
     question = "predict lenet --on 1xh100 --plan dp1 --batch 8"
     assert _shell(f"foretell {question}", PYTHONIOENCODING="latin-1").returncode == 0
+
+
+@pytest.mark.parametrize("words", [("--token", "open-sesame"), ("--token=open-sesame",)])
+def test_a_token_that_was_typed_is_in_no_report(words: tuple[str, ...]) -> None:
+    text = report(KeyError("layers"), ["foretell", "serve", *words, "--port", "8000"])
+    assert "open-sesame" not in text and "--token" in text and "--port 8000" in text

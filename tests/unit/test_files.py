@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from foretell.errors import BadInput
-from foretell.files import PRIVATE, append_lines, read_bytes, read_text, save, shown, write_whole
+from foretell.files import PRIVATE, append_lines, check_file, read_bytes, read_text, save, shown, write_whole
 
 
 def test_only_plain_files_of_a_known_size_are_read(tmp_path: Path):
@@ -88,3 +88,27 @@ def test_links_and_devices_stay_what_they_are(tmp_path: Path):
 
 def test_names_that_are_no_text_can_be_shown():
     assert shown(Path(os.fsdecode(b"a\xff"))) == "a\\xff"
+
+
+def test_a_link_that_points_to_itself_is_a_message(tmp_path: Path):
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    with pytest.raises(BadInput, match="Too many levels of symbolic links"):
+        save(loop, b"", "report")
+    with pytest.raises(BadInput, match="too many levels of symbolic links"):
+        check_file(loop, "--json")
+
+
+@pytest.mark.parametrize("closed", ["folder", "folder/file"])
+def test_a_file_is_refused_before_it_is_made_where_it_or_its_folder_is_closed(
+    closed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "file").touch()
+    (tmp_path / "link").symlink_to("folder/file")
+    monkeypatch.setattr("foretell.files.os.access", lambda path, mode: path != tmp_path / closed)  # root may all
+    for name in ("folder/file", "link"):
+        with pytest.raises(BadInput, match="permission denied"):
+            check_file(tmp_path / name, "--out")
+    check_file(tmp_path / "new", "--out")
+    check_file(Path("/dev/null"), "--out")

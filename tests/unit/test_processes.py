@@ -119,3 +119,15 @@ def test_the_first_rank_that_fails_is_named_and_the_others_are_ended() -> None:
         processes.each(lambda rank: time.sleep(6000), 2, 0.0)
     with pytest.raises(RankFailed, match=r"rank 0 failed: .*object"):
         processes.each(lambda rank: lambda: rank, 1, LONG)
+
+
+def test_the_last_of_several_to_leave_puts_variables_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As threads come and go: not the one that came last leaves first."""
+    monkeypatch.delenv(trust.SAFE_PATH, raising=False)
+    first, second = trust.importing_nothing_from_here(), trust.importing_nothing_from_here()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert os.environ[trust.SAFE_PATH] == "1"
+    second.__exit__(None, None, None)
+    assert trust.SAFE_PATH not in os.environ

@@ -96,3 +96,14 @@ def test_short_values_and_paths_are_words(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("SHORT_KEY", "dp8")
     monkeypatch.setenv("SSH_AUTH_SOCK", "/tmp/agent")
     assert secrets.hidden("dp8 in /tmp/agent") == "dp8 in /tmp/agent"
+
+
+def test_a_password_may_begin_with_a_slash(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("DB_PWD", "/5f2d9c41")
+    monkeypatch.setenv("APPLICATION_CREDENTIALS", str(tmp_path))
+    assert secrets.hidden(f"/5f2d9c41 in {tmp_path}") == f"$DB_PWD in {tmp_path}"
+
+
+def test_lists_in_what_programs_are_told_are_looked_through() -> None:
+    told = {"what": CANARY, "refusals": [{"why": CANARY, "more": (CANARY, 8)}]}
+    assert CANARY not in str(secrets.hidden_in(told)) and "8" in str(secrets.hidden_in(told))

@@ -11,15 +11,20 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import pytest
 
 from foretell.cli import stopping
-from foretell.cli.stopping import Stopped, exit_code, stop_signals, telling, told
+from foretell.cli.stopping import SignalReceived, Stopped, exit_code, stop_signals, telling, told
+from foretell.errors import BadInput
+from foretell.processes import ProcessEnded, same_signals
+from foretell.runtime.assignment import Assignment, RunStopped
+from foretell.runtime.launch import Ranks
 from foretell.runtime.restart_log import WROTE, note
-from foretell.scratch import LOCK, hold, scratch
+from foretell.scratch import LOCK, _remove_abandoned, hold, scratch
 
 LONGEST = 400.0
 """Seconds: what takes longer hangs."""
@@ -231,6 +236,25 @@ def test_the_innermost_says_what_was_saved() -> None:
     assert told(caught.value) == {"what": "interrupted: inner", "fix": "go on"}
 
 
+@pytest.mark.parametrize(("ours", "told"), [(True, RunStopped), (False, BadInput)])
+def test_a_child_that_was_stopped_with_us_is_an_interruption(
+    ours: bool, told: type[BaseException], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ended(*_: object) -> bytes:
+        raise ProcessEnded(-signal.SIGTERM, "")
+
+    def our_signal(seconds: float) -> None:
+        if ours:
+            raise SignalReceived
+
+    ranks = Ranks()
+    ranks.folder = tmp_path
+    ranks._child = SimpleNamespace(ask=ended, kill=lambda: None)  # type: ignore[assignment]
+    monkeypatch.setattr("foretell.runtime.launch.time.sleep", our_signal)
+    with pytest.raises(told):
+        ranks.outcome(Assignment(model="lenet", plan="dp2", batch=4))
+
+
 # folders of processes that were killed
 
 
@@ -244,6 +268,22 @@ def test_a_folder_that_nobody_holds_goes_with_the_next_one(tmp_path: Path, monke
     with scratch("one") as first, scratch("two") as second:
         assert sorted(tmp_path.iterdir()) == sorted((first, second, other))
     assert sorted(tmp_path.iterdir()) == [other]
+
+
+def test_a_folder_that_has_just_gone_keeps_no_other_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "foretell-killed").mkdir()
+    (tmp_path / "foretell-killed" / LOCK).touch()
+    found = [tmp_path / "foretell-gone", tmp_path / "foretell-killed"]
+    monkeypatch.setattr(Path, "glob", lambda *_: iter(found))
+    _remove_abandoned(tmp_path)
+    assert not found[1].exists()
+
+
+def test_a_package_that_takes_a_signal_gives_it_back() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with same_signals():
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    assert signal.getsignal(signal.SIGTERM) == before
 
 
 def test_one_process_holds_a_file(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from foretell.cli.parts import LONGEST, bar, largest_first, parts_table
+from foretell.cli.table import folded, table
 from foretell.cli.verbs.doctor import PACKAGES
 from foretell.cost.samples import Calibration, MeasuredMachine, StepSample, sample
 from foretell.oracle import similar
@@ -176,3 +177,18 @@ def test_the_line_is_on_answers(foretell: Any) -> None:
 def test_what_ships_was_learnt_from_many_runs() -> None:
     assert sum(len(one.errors) for one in similar.groups()) > 2000
     assert len({one.source for one in similar.groups()}) > 20
+
+
+def test_words_of_files_are_shown_and_not_obeyed(tmp_path: Path, foretell: Any) -> None:
+    """A title that is set, a screen that is cleared, a line that looks like ours."""
+    file = tmp_path / "anchor.json"
+    hostile = "\x1b[31mevil.py:build\n  try    all good\x1b]0;title\x07"
+    file.write_text(
+        json.dumps({"model": hostile, "plan": "dp1", "cluster": "1xh100", "batch": 32, "step_seconds": 0.02})
+    )
+    asked = ("predict", "resnet50", "--on", "1xh100", "--plan", "dp1", "--batch", "32", "--anchor", str(file))
+    ran = foretell(*asked)
+    assert ran.code == 2 and "\x1b" not in ran.err and "\x07" not in ran.err
+    assert not any(line.strip().startswith("try    all good") for line in ran.err.splitlines())
+    assert table(["a"], [["x\x1b[2Jy\nz"]]).splitlines()[-1] == "x\\x1b[2Jy\\nz"
+    assert folded("a\x1b]0;b\x07c") == "a\\x1b]0;b\\x07c"

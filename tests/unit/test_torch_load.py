@@ -71,6 +71,14 @@ def test_factories_that_are_not_there(tmp_path: Path, monkeypatch: pytest.Monkey
     assert missing.value.fix == "pip install 'foretell[torch]'"
 
 
+def test_a_folder_may_be_called_as_a_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "timm").mkdir()
+    (tmp_path / "timm" / "a_file_of_mine.py").write_text("def build(): ...\n")
+    trust("timm/a_file_of_mine.py:build")
+    assert torch_factory.find("timm/a_file_of_mine.py:build")[0].__name__ == "build"
+
+
 def test_a_process_of_its_own() -> None:
     graph = torch_load.load(f"{FILE}:language_model", batch=4)
     assert (graph.batch, graph.source, graph.name) == (4, "torch", f"{FILE}:language_model")

@@ -63,5 +63,5 @@ def cli() -> None:
     """Predicts how a training run will go before you rent the GPUs, and then proves it.
 
     Exit codes: 0 an answer, 1 an answer that says no, 2 bad input, 70 a crash
-    of foretell, 130 interrupted.
+    of foretell, 129, 130 or 143 stopped (SIGHUP, Ctrl-C, SIGTERM).
     """

@@ -9,10 +9,14 @@ import tempfile
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 from foretell.files import shown
 from foretell.secrets import hidden
 from foretell.version import __version__
+
+TOKEN: Final = "--token"
+BLANK: Final = "..."
 
 
 def write_report(problem: BaseException, arguments: Sequence[str]) -> str:
@@ -29,11 +33,23 @@ def report(problem: BaseException, arguments: Sequence[str]) -> str:
         "foretell": __version__,
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "platform": platform.platform(),
-        "command": shlex.join(shown(argument) for argument in arguments),
+        "command": shlex.join(shown(argument) for argument in _without_token(arguments)),
         "folder": shown(_folder()),
     }
     head = "".join(f"{name:<10}{text}\n" for name, text in facts.items())
     return hidden(f"{head}\n{''.join(traceback.format_exception(problem))}")
+
+
+def _without_token(arguments: Sequence[str]) -> list[str]:
+    """A command line without the word that opens a page to its guests."""
+    kept: list[str] = []
+    for argument in arguments:
+        option, equals, _ = argument.partition("=")
+        if kept and kept[-1] == TOKEN:
+            kept.append(BLANK)
+        else:
+            kept.append(f"{TOKEN}={BLANK}" if option == TOKEN and equals else argument)
+    return kept
 
 
 def _folder() -> str:

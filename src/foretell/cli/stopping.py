@@ -71,8 +71,8 @@ def stop_signals() -> Generator[None]:
 
 
 def exit_code(code: int) -> int:
-    """Of a command that was interrupted: that of the signal that did so."""
-    return 128 + _received[0] if _received and code == INTERRUPTED else code
+    """Of a command that was interrupted, one with the best answer so far too: that of the signal that did so."""
+    return 128 + _received[0] if _received and code in (0, INTERRUPTED) else code
 
 
 def told(stop: BaseException | None) -> dict[str, str]:

@@ -7,8 +7,14 @@ import io
 import re
 import textwrap
 from collections.abc import Sequence
+from typing import Final
 
 WIDTH = 80
+
+
+CONTROLS: Final = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t\r"}
+CONTROLS_OF_LINES: Final = {**CONTROLS, ord("\n"): "\\n", ord("\r"): "\\r", ord("\t"): " "}
+"""Characters that tell a terminal to do something: a file's words are shown, and never obeyed."""
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], left: tuple[int, ...] = (0,)) -> str:
@@ -16,7 +22,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], left: tuple[int,
 
     The last column that is aligned to the left gives way when the line would be too long.
     """
-    lines = [list(header), *(list(row) for row in rows)]
+    lines = [list(header), *([cell.translate(CONTROLS_OF_LINES) for cell in row] for row in rows)]
     widths = [max(len(line[at]) for line in lines) for at in range(len(header))]
     flexible = max(left)
     room = WIDTH - sum(widths) + widths[flexible] - 2 * (len(widths) - 1)
@@ -50,7 +56,7 @@ def folded(text: str, indent: int = 2, before: str = "", width: int = WIDTH) -> 
     """A paragraph in lines of eighty columns that goes on indented, after what stands before it; words stay whole, and
     a number stays with its per cent sign."""
     filled = textwrap.fill(
-        text.replace(" %", f"{GLUE}%").replace("± ", f"±{GLUE}"),
+        text.translate(CONTROLS).replace(" %", f"{GLUE}%").replace("± ", f"±{GLUE}"),
         width,
         initial_indent=before,
         subsequent_indent=" " * indent,
@@ -65,7 +71,7 @@ def folded_lines(message: str) -> str:
 
     A plan that is shown with a caret below stays as it is; what is expected there goes on below.
     """
-    lines = message.split("\n")
+    lines = message.translate(CONTROLS).split("\n")
     return "\n".join(_fold(line, shown=at + 1 < len(lines) and _caret(lines[at + 1])) for at, line in enumerate(lines))
 
 

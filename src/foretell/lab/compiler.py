@@ -16,6 +16,7 @@ from pathlib import Path
 
 from foretell.errors import BadInput
 from foretell.files import PRIVATE, only_ours, write_whole
+from foretell.records.home import cache_home
 
 SOURCE = Path(__file__).with_name("switch.c")
 OPTIONS = ("-O2", "-std=gnu11", "-pthread")
@@ -43,7 +44,7 @@ def program() -> Path:
 
 def _own_folder() -> Path:
     """Where the switch is kept; where somebody else could put another one there, a folder for this process alone."""
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "foretell"
+    folder = cache_home()
     with contextlib.suppress(OSError):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if folder.stat().st_uid == os.geteuid():

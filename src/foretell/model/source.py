@@ -16,7 +16,6 @@ graph that it keeps is read instead.
 from __future__ import annotations
 
 import base64
-import json
 import re
 import zlib
 from pathlib import Path
@@ -27,7 +26,6 @@ from foretell.errors import BadInput, UnknownName
 from foretell.files import LARGEST
 from foretell.model import zoo
 from foretell.model.graph import Graph
-from foretell.model.importers import packages
 from foretell.model.naming import meant
 
 LARGEST_BATCH = 10_000_000
@@ -61,8 +59,11 @@ def load(spec: str, batch: int | None = None, seq: int | None = None, dtype: str
         if graph.batch < 1:
             raise BadInput("the example inputs are an empty batch", where=spec, fix="inputs with at least one sample")
         return graph
-    if not path.exists() and (of_package := packages.parse(spec)) is not None:
-        return packages.load(of_package, batch, dtype)
+    if not path.exists():
+        from foretell.model.importers import packages
+
+        if (of_package := packages.parse(spec)) is not None:
+            return packages.load(of_package, batch, dtype)
     if path.is_file():
         what = f"{spec} is a file, but not one that holds a model"
         raise BadInput(what, fix="a config.json, its folder, a .net file, a graph in JSON or file.py:factory")
@@ -192,6 +193,8 @@ def _refuse_binary(file: Path) -> None:
 
 
 def _looks_like_graph(file: Path) -> bool:
+    import json
+
     try:
         content: Any = json.loads(file.read_bytes())
     except (ValueError, OSError, RecursionError):

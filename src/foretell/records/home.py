@@ -1,4 +1,4 @@
-"""Where records are kept that nobody named a file for."""
+"""Where records, and what can be made again, are kept that nobody named a file for."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Final
 
 VARIABLE: Final = "FORETELL_RECORDS"
 """The folder, for those who want another."""
-
 
 HOMELESS: Final = Path("/nonexistent")
 """The home of those who have none, as in Debian's list of users: nothing is found there, and nothing can be written."""
@@ -21,6 +20,12 @@ def home() -> Path:
         return Path(given)
     base = os.environ.get("XDG_DATA_HOME", "")
     return (Path(base) if base else _person() / ".local" / "share") / "foretell" / "records"
+
+
+def cache_home() -> Path:
+    """The folder of what can be made again; it may not be there yet."""
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(base) if base else _person() / ".cache") / "foretell"
 
 
 def _person() -> Path:

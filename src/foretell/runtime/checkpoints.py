@@ -39,6 +39,7 @@ from foretell.runtime.subject import Subject
 
 MANIFEST = "checkpoint.json"
 LOCK = "held-by.json"
+LATEST = "latest.json"  # what earlier versions kept instead of manifests
 
 KEPT = 2
 """Checkpoints that a folder has: the newest, and the one to fall back to."""
@@ -94,13 +95,16 @@ def refusals(setting: Setting, method: str) -> list[Refusal]:
 
 
 def made(folder: str) -> None:
-    """Make the folder before anybody trains, and say so where that cannot be."""
+    """Make the folder before anybody trains, and say so where that cannot be, or where it has what would be lost."""
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
     except OSError as problem:
         what = f"no checkpoint can be written in {folder}: {problem.strerror}"
         raise BadInput(what, where="--checkpoint", fix="a folder that you may write in") from None
+    if (Path(folder) / LATEST).exists() and not _newest_first(Path(folder)):
+        what = f"{folder} has checkpoints of an earlier version of foretell ({LATEST}), which this one cannot read"
+        raise BadInput(what, where="--checkpoint", fix="another folder")
 
 
 class Checkpoints:

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType, TracebackType
@@ -24,6 +25,10 @@ from foretell.runtime.restart_log import last_checkpoint
 from foretell.scratch import scratch
 
 LONGEST_SECONDS = 900.0
+
+OURS_SECONDS = 1.0
+"""Whoever stops all processes of a job (Slurm, systemd) stops our child and us, in any order: our signal has this long
+to come, and the run was interrupted then."""
 
 
 class Ranks:
@@ -66,7 +71,7 @@ class Ranks:
     def outcome(self, assignment: Assignment, seconds: float = LONGEST_SECONDS) -> RunOutcome:
         """What comes of an assignment, whatever it is."""
         try:
-            answer = self._child.ask(msgspec.json.encode((trust.written(), assignment)) + b"\n", seconds)
+            answer = self._answer(msgspec.json.encode((trust.written(), assignment)) + b"\n", seconds)
         except TimeoutError:
             self._child.kill()
             raise self._late(assignment, seconds) from None
@@ -77,6 +82,14 @@ class Ranks:
             last = "\n".join(problem.said.strip().splitlines()[-12:])
             raise BadInput(f"the process that starts the ranks ended:\n{last}") from None
         return msgspec.json.decode(answer, type=RunOutcome)
+
+    def _answer(self, question: bytes, seconds: float) -> bytes:
+        try:
+            return self._child.ask(question, seconds)
+        except ProcessEnded as problem:
+            if problem.code < 0 and -problem.code in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+                time.sleep(OURS_SECONDS)
+            raise
 
     def _late(self, assignment: Assignment, seconds: float) -> RunFailed:
         """A run that took too long, with what was measured until then: the notes of ranks outlive them."""

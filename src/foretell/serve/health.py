@@ -33,11 +33,11 @@ class HealthCheck:
         return await asyncio.shield(self.looking)
 
     async def _look(self) -> bool:
-        """Workers that are all at work are well if one of them answered not long ago."""
+        """Workers that are all at work are well if one of them answered since the longest answer would have begun."""
         try:
             reply = await asyncio.wait_for(self.crew.asked_anew(SMALL), PATIENCE)
             return reply.kind == "answer"
         except TimeoutError:
-            return time.monotonic() - self.crew.answered_at < INTERVAL
+            return time.monotonic() - self.crew.answered_at < self.crew.seconds + PATIENCE
         finally:
             self.looked_at = time.monotonic()

@@ -21,7 +21,6 @@ import msgspec
 from foretell.errors import BadInput, ForetellError, first_of
 from foretell.files import decode_json, read_text
 from foretell.model import zoo
-from foretell.model.importers import packages
 from foretell.plan.job import Job, make_job
 from foretell.plan.plan import Plan
 from foretell.plan.policies.precision import Precision
@@ -327,15 +326,21 @@ _parsed = functools.cache(parse)
 @functools.cache
 def _known(model: str) -> None:
     """A model that nobody has, or a field that does not fit, is a reason now, not a surprise later."""
-    if zoo.canonical(model).partition(":")[0] in zoo.names() or packages.parse(model) is None:
+    if zoo.canonical(model).partition(":")[0] in zoo.names() or not _of_package(model):
         zoo.parse(model)
+
+
+def _of_package(model: str) -> bool:
+    from foretell.model.importers import packages  # seldom asked, and slow to import
+
+    return packages.parse(model) is not None
 
 
 def typed(model: str, plan: Plan) -> str:
     """The model in the plan's type of activations, where it can be built in any and none is named."""
     name, _, rest = model.partition(":")
     wanted = plan.policy(Precision).format.activation
-    if name not in zoo.names() and packages.parse(model) is None:
+    if name not in zoo.names() and not _of_package(model):
         return model
     own = zoo.names()[name].dtype if name in zoo.names() else "fp32"
     if re.search(r"(^|,)dtype=", rest) or own == wanted:

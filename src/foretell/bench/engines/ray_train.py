@@ -41,11 +41,13 @@ def outcome(assignment: Assignment, folder: Path) -> RunOutcome:
     from ray.train import RunConfig, ScalingConfig  # pyright: ignore[reportMissingImports]
     from ray.train.torch import TorchConfig, TorchTrainer  # pyright: ignore[reportMissingImports]
 
+    from foretell.processes import same_signals
     from foretell.runtime.assignment import Failure, Report, RunOutcome
 
     ranks = assignment.setting.plan.ranks
     with tempfile.TemporaryDirectory(dir=folder) as meeting:
-        ray.init(num_cpus=ranks + 1, include_dashboard=False, log_to_driver=False)
+        with same_signals():  # Ray takes SIGTERM for itself
+            ray.init(num_cpus=ranks + 1, include_dashboard=False, log_to_driver=False)
         trainer: Any = TorchTrainer(
             _rank,
             train_loop_config={"assignment": msgspec.json.encode(assignment).decode(), "folder": meeting},

@@ -27,6 +27,6 @@ class ProblemAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FailureAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """No answer: the exit code is 2, 70 where foretell crashed, or 130 where a person interrupted."""
+    """No answer: the exit code is 2, 70 (foretell crashed), or 129, 130, 143 (stopped by SIGHUP, Ctrl-C, SIGTERM)."""
 
     error: ProblemAnswer

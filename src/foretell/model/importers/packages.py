@@ -15,10 +15,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-import importlib.metadata
 import importlib.util
 import lzma
-import os
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,6 +29,7 @@ from foretell.files import PRIVATE, read_bytes, write_whole
 from foretell.model.graph import SCHEMA, Graph, check
 from foretell.model.importers import torch_load
 from foretell.model.resize import ANY, with_samples
+from foretell.records.home import cache_home
 from foretell.units import FLOATING
 
 ARCHIVE: Final = Path(__file__).with_name("packages.zip")
@@ -217,12 +216,13 @@ def _kept(model: PackageModel) -> Graph | None:
 
 
 def _place(model: PackageModel) -> Path:
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "foretell" / "graphs"
     digest = hashlib.sha256("\n".join((model.text, str(SCHEMA), *_versions(model.package))).encode()).hexdigest()
-    return folder / f"{digest[:32]}.json.xz"
+    return cache_home() / "graphs" / f"{digest[:32]}.json.xz"
 
 
 def _versions(package: str) -> Iterator[str]:
+    import importlib.metadata  # slow to import, and only a traced model needs it
+
     for name in (package, "torch", "foretell"):
         try:
             yield f"{name} {importlib.metadata.version(name)}"

@@ -44,13 +44,13 @@ class Built(NamedTuple):
 
 def find(spec: str) -> tuple[Any, ModuleType]:
     """The factory that a text names, and the file that it is in. All code of other people comes in here."""
-    package = packages.parse(spec) if spec.startswith(tuple(f"{name}/" for name in packages.PACKAGES)) else None
-    if package is not None:
+    place, _, name = spec.rpartition(":")
+    of_package = spec.startswith(tuple(f"{one}/" for one in packages.PACKAGES)) and not place.endswith(".py")
+    if of_package and (package := packages.parse(spec)) is not None:
         from foretell.model.importers import torch_packages
 
         return torch_packages.factory(package)
     trust.check(spec)
-    place, _, name = spec.rpartition(":")
     if not place:
         raise BadInput(f"{spec} names a file, and nothing in it", where=spec, fix=f"{spec}:function")
     try:

@@ -16,20 +16,22 @@ from foretell.timeline.observation import PHASES
 SUMMARY = 'JSON such as {"model": "gpt2", "plan": "dp8", "cluster": "8xh100", "batch": 64, "step_seconds": 0.31}'
 
 NUMBERS: Final = ("batch", "seq")
+LONGEST: Final = 1e9
+"""Seconds of a step, some thirty years: what is longer was not measured."""
 ASKED: Final = ("model", "graph", "fingerprint", "plan", "cluster", "batch", "seq", "trainer", "optimizer")
 
 
 def read(text: str, path: Path) -> Anchor | None:
     try:
         content = msgspec.json.decode(text)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return None
     if not isinstance(content, dict) or "traceEvents" in content:
         return None
     written = cast("dict[str, Any]", content)
     found = _flat(written)
     seconds = found.get("step_seconds")
-    if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not seconds > 0:
+    if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not 0 < seconds <= LONGEST:
         raise BadInput(f"step_seconds is {seconds!r}", where=str(path), fix=SUMMARY)
     asked = {key: _asked(key, found[key], path) for key in ASKED if found.get(key) not in (None, "")}
     parts: Any = found.get("breakdown") or {}
@@ -54,6 +56,8 @@ def _asked(key: str, value: Any, path: Path) -> str | int:
     if not isinstance(value, kind) or isinstance(value, bool):
         what = "a whole number" if kind is int else "a text"
         raise BadInput(f"{key} is {value!r}, not {what}", where=str(path), fix=SUMMARY)
+    if isinstance(value, int) and value < 1:
+        raise BadInput(f"{key} is {value}, not 1 or more", where=str(path), fix=SUMMARY)
     return value
 
 

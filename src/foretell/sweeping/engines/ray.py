@@ -14,6 +14,7 @@ import msgspec
 
 from foretell import trust
 from foretell.errors import MissingExtra
+from foretell.processes import same_signals
 from foretell.sweeping.cell import BROKEN, SweepCell, SweepRow, row
 
 Done: TypeAlias = tuple[int, SweepRow]
@@ -27,7 +28,8 @@ def answers(cells: Sequence[SweepCell], jobs: int) -> Generator[Done]:
     ray = _ray()
     own = not ray.is_initialized()
     if own:
-        ray.init(log_to_driver=False, include_dashboard=False, **_reached(jobs))
+        with same_signals():  # Ray takes SIGTERM for itself
+            ray.init(log_to_driver=False, include_dashboard=False, **_reached(jobs))
     try:
         yield from _gathered(ray, cells, jobs or len(cells))
     finally:
