@@ -225,7 +225,7 @@ def test_what_goes_on_all_the_same_is_interrupted_again(untouched: None, monkeyp
             os.kill(os.getpid(), signal.SIGALRM)
     assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
     assert signal.getsignal(signal.SIGTERM) == signal.getsignal(signal.SIGALRM) == signal.SIG_DFL
-    assert exit_code(130) == 143 and exit_code(0) == 0
+    assert (exit_code(130), exit_code(0), exit_code(2)) == (143, 143, 2)  # a best answer so far is not the answer
     stopping._received.clear()
     assert exit_code(130) == 130
 

@@ -39,6 +39,7 @@ from foretell.runtime.subject import Subject
 
 MANIFEST = "checkpoint.json"
 LOCK = "held-by.json"
+OTHER = "it is of another run"
 LATEST = "latest.json"  # what earlier versions kept instead of manifests
 
 KEPT = 2
@@ -196,7 +197,7 @@ class Checkpoints:
 
     def _whole(self) -> Path | None:
         """The newest checkpoint that every rank finds as it was written."""
-        wrong: list[str] = []
+        wrong: dict[str, str] = {}
         folders = _newest_first(self._folder)
         dist.barrier()  # all have looked before anybody writes
         for folder in folders:
@@ -205,11 +206,15 @@ class Checkpoints:
             why = next(filter(None, said), "")
             if not why:
                 return folder
-            wrong.append(f"{folder.name}: {why}")
+            wrong[folder.name] = why
             if self._rank == 0:
                 restart_log.note(self._folder, restart_log.PASSED, _step(folder), why=why)
+        if set(wrong.values()) == {OTHER}:
+            what = f"{self._folder} has checkpoints of another run"
+            raise BadInput(what, where="--checkpoint", fix="an empty folder, or the same model, plan, batch and seed")
         if wrong:
-            what = f"no checkpoint in {self._folder} is as it was written; {'; '.join(wrong)}"
+            told = "; ".join(f"{name}: {why}" for name, why in wrong.items())
+            what = f"no checkpoint in {self._folder} is as it was written; {told}"
             raise BadInput(what, where="--checkpoint", fix="a copy of the folder, or an empty one to begin anew")
         return None
 
@@ -217,11 +222,10 @@ class Checkpoints:
         """Why this rank cannot go on from a checkpoint; nothing where it can."""
         try:
             found = msgspec.json.decode((folder / MANIFEST).read_bytes(), type=Manifest)
-        except (OSError, msgspec.DecodeError):
+        except (OSError, msgspec.DecodeError, RecursionError):
             return f"{MANIFEST} cannot be read"
         if found.of != self._of:
-            what = f"{self._folder} has checkpoints of another run"
-            raise BadInput(what, where="--checkpoint", fix="an empty folder, or the same model, plan, batch and seed")
+            return OTHER
         part = _part(folder, self._rank)
         try:
             right = _checksum(part) == found.parts[self._rank]
