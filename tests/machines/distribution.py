@@ -6,8 +6,10 @@ python tests/machines/distribution.py newest      the same with the newest that 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -26,6 +28,9 @@ TELLING = ("tests/unit", "tests/golden")
 """What `make lowest` and `make newest` run; files of it that import torch are left out (core_alone.py)."""
 
 LONGEST_SECONDS = 300
+
+PATIENT = ("--disable-pip-version-check", "--timeout", "20", "--retries", "5")
+"""Of pip, with a registry."""
 
 
 class Ran(NamedTuple):
@@ -62,6 +67,18 @@ def run(*command: str | Path, folder: Path, environment: dict[str, str] | None =
     return Ran(ran.returncode, ran.stdout, ran.stderr)
 
 
+def sources(out: Path) -> Path:
+    """A copy of what git knows and does not ignore: other tests may write beside it, and nothing of that is read."""
+    listed = run("git", "ls-files", "--cached", "--others", "--exclude-standard", "-z", folder=ROOT)
+    assert listed.code == 0, listed.err
+    for name in filter(None, listed.out.split("\0")):
+        with contextlib.suppress(FileNotFoundError):  # somebody's for a moment, and gone
+            if not (ROOT / name).is_symlink():
+                (out / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(ROOT / name, out / name)
+    return out
+
+
 def build(target: str, source: Path, out: Path) -> Path:
     """A wheel or an sdist of a source tree, by the build backend itself: nothing is downloaded."""
     made = run(sys.executable, "-m", "hatchling", "build", "--target", target, "--directory", out, folder=source)
@@ -77,10 +94,24 @@ def install(folder: Path, *packages: str | Path) -> Ran:
     return pip(folder, "install", *packages)
 
 
+def download(into: Path, *packages: str) -> Ran:
+    """Fetch packages and what they need: the only part that a registry can fail. Asked twice at most."""
+    words = ("download", "--only-binary", ":all:", "--dest", into, *packages)
+    command = (sys.executable, "-m", "pip", *PATIENT, *words)
+    ran = Ran(1, "", "")
+    for _ in range(2):
+        try:
+            ran = run(*command, folder=ROOT)
+        except subprocess.TimeoutExpired as late:
+            return Ran(124, "", str(late))
+        if ran.code == 0:
+            break
+    return ran
+
+
 def pip(environment: Path, *words: str | Path) -> Ran:
-    """Ask this environment's pip about another one, without much patience for a registry that does not answer."""
-    quick = ("--disable-pip-version-check", "--timeout", "20", "--retries", "1")
-    return run(sys.executable, "-m", "pip", "--python", environment / "bin" / "python", *quick, *words, folder=ROOT)
+    """Ask this environment's pip about another one."""
+    return run(sys.executable, "-m", "pip", "--python", environment / "bin" / "python", *PATIENT, *words, folder=ROOT)
 
 
 def clean(home: Path, **more: str) -> dict[str, str]:

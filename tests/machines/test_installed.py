@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import tarfile
 import zipfile
 from collections.abc import Callable
@@ -12,7 +14,7 @@ from typing import Any
 import pytest
 
 from foretell.version import __version__
-from machines.distribution import ROOT, Ran, build, clean, install, lowest, pip, run
+from machines.distribution import ROOT, Ran, build, clean, download, install, lowest, pip, run, sources
 
 pytestmark = pytest.mark.slow
 
@@ -21,19 +23,35 @@ ASKED = (TINY, "--on", "2xh100", "--batch", "8", "--plan", "dp2")
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build("wheel", ROOT, tmp_path_factory.mktemp("wheel"))
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if not (ROOT / ".git").exists():
+        pytest.skip("no repository: which files are the sources is not known")
+    return sources(tmp_path_factory.mktemp("sources"))
+
+
+@pytest.fixture(scope="module")
+def wheel(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build("wheel", source, tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture(scope="module")
 def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel with the lowest versions of what it needs, and nothing else."""
-    folder = tmp_path_factory.mktemp("bare") / "environment"
-    made = install(folder, wheel, *lowest())
-    if made.code:
-        reached = pip(folder, "download", "--no-deps", "--dest", folder / "any", "click").code == 0
-        assert not reached, made.err
-        pytest.skip("no package registry can be reached, and none of the lowest versions is here")
+    """The wheel with the lowest versions of what it needs, and nothing else: one for all processes of the tests."""
+    own = tmp_path_factory.getbasetemp()
+    shared = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "bare"
+    shared.mkdir(exist_ok=True)
+    folder, failed, made = shared / "environment", shared / "failed", shared / "made"
+    with (shared / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not failed.exists():
+            fetched = download(shared / "packages", *lowest())
+            failed.write_text((fetched.err.strip() or "pip said nothing") if fetched.code else "")
+        if why := failed.read_text():
+            pytest.skip(f"the lowest versions could not be fetched: {why.splitlines()[-1]}")
+        if not made.exists():
+            installed = install(folder, "--no-index", "--find-links", shared / "packages", wheel, *lowest())
+            assert installed.code == 0, installed.err
+            made.touch()
     return folder
 
 
@@ -126,12 +144,12 @@ def test_extras_that_are_named_exist(environment: Path) -> None:
     assert commands and all(one.partition("[")[2].partition("]")[0] in extras for one in commands)
 
 
-def test_the_archive_of_sources_builds_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
-    archive = build("sdist", ROOT, tmp_path / "sdist")
+def test_the_archive_of_sources_builds_the_same_wheel(source: Path, wheel: Path, tmp_path: Path) -> None:
+    archive = build("sdist", source, tmp_path / "sdist")
     with tarfile.open(archive) as opened:
         opened.extractall(tmp_path / "sources", filter="data")
-    (source,) = (tmp_path / "sources").iterdir()
-    again = build("wheel", source, tmp_path / "again")
+    (unpacked,) = (tmp_path / "sources").iterdir()
+    again = build("wheel", unpacked, tmp_path / "again")
     with zipfile.ZipFile(wheel) as first, zipfile.ZipFile(again) as second:
         digests = [{one.filename: one.CRC for one in opened.infolist()} for opened in (first, second)]
     assert digests[0] == digests[1]

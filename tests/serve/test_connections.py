@@ -38,7 +38,7 @@ class Line(NamedTuple):
 
     async def hung_up(self) -> bool:
         """Whether the server ends it; what it says before is left aside."""
-        with contextlib.suppress(ConnectionResetError):
+        with contextlib.suppress(ConnectionError):
             await asyncio.wait_for(self.reader.read(), PATIENT)
         return True
 
@@ -93,7 +93,7 @@ def test_who_does_not_ask_is_hung_up_on(monkeypatch: pytest.MonkeyPatch, said: b
     async def work() -> None:
         async with Listening().listens() as connects:
             line = await connects()
-            with contextlib.suppress(ConnectionResetError):
+            with contextlib.suppress(ConnectionError):
                 await line.says(said)
             assert await line.hung_up()
 
@@ -111,7 +111,7 @@ def test_after_an_answer_too(monkeypatch: pytest.MonkeyPatch, after: bytes):
             await line.says(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n" if not after else HELLO)
             monkeypatch.setattr(connections, "SILENT_SECONDS", 0.0)
             await line.answered()
-            with contextlib.suppress(ConnectionResetError):
+            with contextlib.suppress(ConnectionError):
                 await line.says(after)
             assert await line.hung_up()
 

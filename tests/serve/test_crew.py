@@ -12,6 +12,7 @@ import pytest
 
 from foretell.errors import BadInput
 from foretell.plan.refusal import PlanRefused, Refusal
+from foretell.serve import health
 from foretell.serve.crew import MOST_HELD, Crew, problem
 from foretell.serve.health import SMALL, HealthCheck
 from foretell.serve.problem import problem_of
@@ -106,6 +107,7 @@ def test_all_who_ask_for_health_wait_for_one_look(tmp_path: Path, monkeypatch: p
         crew.all.add(cast(Any, worker))
         crew.idle.put_nowait(cast(Any, worker))
         looks, check = list[WorkerTask](), HealthCheck(crew)
+        monkeypatch.setattr(health, "INTERVAL", 10 * PATIENT)
         ask = worker.ask
 
         async def counted(task: WorkerTask) -> Reply:
@@ -115,7 +117,7 @@ def test_all_who_ask_for_health_wait_for_one_look(tmp_path: Path, monkeypatch: p
         monkeypatch.setattr(worker, "ask", counted)
         assert all(await asyncio.gather(*(check.well() for _ in range(20)))) and len(looks) == 1
         assert await check.well() and len(looks) == 1
-        check.looked_at -= 1000
+        check.looked_at -= health.INTERVAL
         assert await check.well() and len(looks) == 2, "it is asked, and not answered from what is kept"
 
     run(work)

@@ -282,6 +282,8 @@ def test_what_gets_into_a_report_does_not_run(browser: Any, tmp_path: Path):
     reader.page.wait_for_selector("#theme", state="visible")  # its own script runs
     assert reader.page.title() == "good" and reader.page.is_visible("main h1")
     assert reader.page.evaluate("getComputedStyle(document.querySelector('main h1')).color") != "rgb(255, 0, 0)"
+    while len(reader.wrong) < 4:  # a picture that is none is found out later
+        reader.page.wait_for_event("console")
     refused = [said for said in reader.wrong if "Content Security Policy" in said]
     assert len(refused) == 4, reader.wrong
     reader.context.close()

@@ -63,7 +63,8 @@ def test_a_foreign_name_gets_no_cookie(server: Server):
     assert answer.status == 421 and "set-cookie" not in answer.headers
 
 
-def test_health_is_told_to_everybody(server: Server):
+def test_health_is_told_to_everybody(server: Server, question: dict[str, Any]):
+    assert server.post("predict", question).status == 200  # a worker has started
     answer = server.ask("GET", "/healthz", headers={"Authorization": "", "Host": "10.0.0.7:8765"})
     assert answer.status == 200 and answer.json == {"ok": True}
     assert server.ask("POST", "/healthz", b"{}", headers={"Authorization": ""}).status == 401

@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from urllib.error import HTTPError
@@ -31,11 +32,18 @@ LONGEST = 400.0
 SETUP = """
 import os, signal, sys
 sys.argv = ["foretell", *{words!r}]
-from foretell.cli import main
+from foretell.cli import main, stopping
+stopping.AGAIN = {longest}  # a busy machine takes longer to end, and no wish comes twice
 def stop(*_, **more):
     for one in {signals!r}:
         os.kill(os.getpid(), one)
 """
+
+
+def as_in_a_terminal(ignored: tuple[signal.Signals, ...] = ()) -> None:
+    """Signals of a new process: whoever runs the tests may ignore some (nohup, a job in the background)."""
+    for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(one, signal.SIG_IGN if one in ignored else signal.SIG_DFL)
 
 
 def stopped(
@@ -43,7 +51,7 @@ def stopped(
 ) -> subprocess.CompletedProcess[str]:
     """A command whose own code sends the signals, at a place that `code` chooses."""
     (folder / "tmp").mkdir(exist_ok=True)
-    text = SETUP.format(words=words, signals=[int(one) for one in signals or (signal.SIGTERM,)])
+    text = SETUP.format(words=words, signals=[int(one) for one in signals or (signal.SIGTERM,)], longest=LONGEST)
     (folder / "stopped_command.py").write_text(f"{text}\n{code}\nmain()")
     return subprocess.run(
         [sys.executable, "-m", "stopped_command"],
@@ -52,7 +60,7 @@ def stopped(
         timeout=LONGEST,
         cwd=folder,
         env={**os.environ, "TMPDIR": str(folder / "tmp"), "FORETELL_RECORDS": str(folder / "records")},
-        preexec_fn=lambda: [signal.signal(one, signal.SIG_IGN) for one in ignored] and None,
+        preexec_fn=lambda: as_in_a_terminal(ignored),
     )
 
 
@@ -171,10 +179,10 @@ def test_a_simulation_says_that_nothing_was_saved_and_an_old_report_stays(tmp_pa
     assert (tmp_path / "report.html").read_text() == "old"
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 @pytest.mark.parametrize("asked", [False, True])
 def test_a_page_that_is_served_leaves_no_folder(number: signal.Signals, asked: bool, tmp_path: Path) -> None:
-    """Signalled once its address is printed, or once it answers: whoever handles it then, it ends the same way."""
+    """Signalled once its address is printed, or once it answers: it ends the same way."""
     (tmp_path / "tmp").mkdir()
     with subprocess.Popen(
         [sys.executable, "-m", "foretell", "serve", "--port", "0", "--workers", "1", "--json"],
@@ -182,6 +190,7 @@ def test_a_page_that_is_served_leaves_no_folder(number: signal.Signals, asked: b
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=as_in_a_terminal,
     ) as server:
         assert server.stdout
         address = json.loads(server.stdout.readline())["url"]
@@ -191,11 +200,23 @@ def test_a_page_that_is_served_leaves_no_folder(number: signal.Signals, asked: b
         server.send_signal(number)
         _, said = server.communicate(timeout=LONGEST)
     assert server.returncode == 128 + number
-    assert said.strip() == f"foretell: stopped by {number.name}: the page is closed, and kept nothing"
+    how = "interrupted" if number == signal.SIGINT else f"stopped by {number.name}"
+    assert said.strip() == f"foretell: {how}: the page is closed, and kept nothing"
     assert nothing_left(tmp_path)
 
 
-def test_what_goes_on_all_the_same_is_interrupted_again() -> None:
+@pytest.fixture
+def untouched() -> Iterator[None]:
+    """Signals as a fresh process has them, whoever handles them here."""
+    before = {one: signal.signal(one, signal.SIG_DFL) for one in (signal.SIGTERM, signal.SIGALRM)}
+    yield
+    for one, handler in before.items():
+        signal.signal(one, handler)
+
+
+def test_what_goes_on_all_the_same_is_interrupted_again(untouched: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stopping, "AGAIN", LONGEST)
+    monkeypatch.setattr(stopping, "_received", [])
     with pytest.raises(KeyboardInterrupt), stop_signals():
         try:
             os.kill(os.getpid(), signal.SIGTERM)
@@ -203,7 +224,7 @@ def test_what_goes_on_all_the_same_is_interrupted_again() -> None:
             assert 0 < signal.getitimer(signal.ITIMER_REAL)[0] <= stopping.AGAIN
             os.kill(os.getpid(), signal.SIGALRM)
     assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
-    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    assert signal.getsignal(signal.SIGTERM) == signal.getsignal(signal.SIGALRM) == signal.SIG_DFL
     assert (exit_code(130), exit_code(0), exit_code(2)) == (143, 143, 2)  # a best answer so far is not the answer
     stopping._received.clear()
     assert exit_code(130) == 130

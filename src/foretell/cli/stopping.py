@@ -57,13 +57,15 @@ def stop_signals() -> Generator[None]:
         return
     names = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
     before = {one: signal.getsignal(one) for one in names if signal.getsignal(one) == signal.SIG_DFL}
+    alarm = (signal.getsignal(signal.SIGALRM) or signal.SIG_DFL) if hasattr(signal, "setitimer") else None
     try:
         for one in before:
             signal.signal(one, _stop)
         yield
     finally:
-        if _received and hasattr(signal, "setitimer"):
+        if _received and alarm is not None:
             signal.setitimer(signal.ITIMER_REAL, 0.0)
+            signal.signal(signal.SIGALRM, alarm)
         for one, handler in before.items():
             signal.signal(one, handler)
 

@@ -6,7 +6,6 @@ import errno
 import signal
 import socket
 import threading
-import warnings
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from types import FrameType
@@ -54,34 +53,33 @@ def serve(place: ServerPlace, limits: ServerLimits, ready: Callable[[str], None]
             timeout_graceful_shutdown=2,
             lifespan="on",
         )
-        # a signal may come before uvicorn hears any
-        warnings.filterwarnings("ignore", "coroutine 'Server.serve' was never awaited")
-        ready(f"http://{name}:{own}/")
         server = uvicorn.Server(config)
-        with _hanging_up(server):
+        with _ending_in_order(server):  # before anybody knows the address, and may send a signal
+            ready(f"http://{name}:{own}/")
             server.run(sockets=[listening])
 
 
 @contextmanager
-def _hanging_up(server: uvicorn.Server) -> Generator[None]:
-    """Have SIGHUP end the server in order, as uvicorn does by SIGTERM, and then as whoever runs it wants."""
-    before = signal.getsignal(signal.SIGHUP) if hasattr(signal, "SIGHUP") else signal.SIG_IGN
-    if before == signal.SIG_IGN or threading.current_thread() is not threading.main_thread():
+def _ending_in_order(server: uvicorn.Server) -> Generator[None]:
+    """Have a signal end the server in order, whether uvicorn hears it yet or not, and then as whoever runs it wants."""
+    if threading.current_thread() is not threading.main_thread():
         yield
         return
     heard: list[int] = []
 
-    def hang_up(number: int, frame: FrameType | None) -> None:
+    def end(number: int, frame: FrameType | None) -> None:
         heard.append(number)
         server.handle_exit(number, frame)
 
-    signal.signal(signal.SIGHUP, hang_up)
+    known = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    before = {one: signal.signal(one, end) for one in known if signal.getsignal(one) not in (signal.SIG_IGN, None)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGHUP, before)
+        for one, handler in before.items():
+            signal.signal(one, handler)
     if heard:
-        signal.raise_signal(signal.SIGHUP)
+        signal.raise_signal(heard[0])
 
 
 def _listening(host: str, port: int) -> socket.socket:
