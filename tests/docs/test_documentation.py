@@ -48,12 +48,28 @@ STARTED = ("README.md", "adding.md", "json.md")
 """Pages whose commands are really typed into a shell: the script that is installed, pipes, exit codes."""
 
 
+RAN: set[str] = set()
+"""Commands that this process has run."""
+
+KEPT = re.compile(r"/tmp/[\w.-]+")
+
+
+def _written_before(page: Path, command: str) -> list[str]:
+    """Earlier commands of a page that name the same files as this one, and were not run here."""
+    own = [one for _, place, one, _ in CONSOLE if place == page]
+    files = set(KEPT.findall(command))
+    return [one for one in own[: own.index(command)] if one not in RAN and files & set(KEPT.findall(one))]
+
+
 @pytest.mark.parametrize(("page", "command", "expected"), [c[1:] for c in CONSOLE], ids=[c[0] for c in CONSOLE])
 def test_command(page: Path, command: str, expected: str, added: Callable[[Path], Path | None], forks: Forks) -> None:
     if command.startswith(SET_UP):
         assert not expected
         return
+    for earlier in _written_before(page, command):  # by another process of the tests, perhaps later
+        run(earlier, added(page) if page.name in STARTED else None)
     code, printed = run(command, added(page)) if page.name in STARTED else run_forked(command, forks)
+    RAN.add(command)
     assert code in (0, 1, 2), printed
     pattern = r"\n".join(".*" if line == "..." else re.escape(line) for line in expected.split("\n"))
     assert re.fullmatch(pattern, printed, re.DOTALL), f"the page says\n{expected}\n\nbut it prints\n{printed}"
