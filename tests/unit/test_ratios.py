@@ -51,7 +51,8 @@ def test_every_trait_is_a_difference_that_was_learnt() -> None:
     learnt = ratio_widths()
     assert tuple(DIFFERENCES) == ("always", *PlanTraits._fields)
     assert list(learnt.ratio.widths) == list(learnt.evidence) == list(DIFFERENCES)
-    assert all(known.sources >= 2 for known in learnt.evidence.values())  # no width rests on one source alone
+    alone = {name for name, known in learnt.evidence.items() if known.sources < 2}
+    assert alone == {"strategy"}  # how images and filters are split was compared by one paper and its logs only
     assert learnt.ratio.runs > 900 and learnt.ratio.sources >= 12
 
 

@@ -4,7 +4,7 @@
 `foretell validate --coverage --learn` writes it with the bands. Runs of the same trainer and kind of model (CNNs,
 transformers) are quoted, those with the device and the extent (one rank, one node, several) in common first. Where
 fewer than `ENOUGH` of the trainer were measured, runs of other trainers are, the answer says so, and its interval is
-that of a trainer which nobody measured (`bands.Widths.unseen`).
+that of a trainer which nobody measured (`bands.Widths.unseen`), where that is wider.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class SimilarAccuracy(msgspec.Struct, frozen=True, kw_only=True):
             self.trainer_runs, f"only {self.trainer_runs} measured runs"
         )
         return (
-            f"{count} of {self.trainer} ({self.alike[0]}), so the interval is wider; "
+            f"{count} of {self.trainer} ({self.alike[0]}); "
             f"{error} median error of {self.runs:,} runs of other trainers ({common}), {origin}"
         )
 
