@@ -76,7 +76,9 @@ def test_factors_multiply() -> None:
     one = _made(software=CARRIED, nodes=2, products="convolution")
     assert one.band() == pytest.approx(math.prod(one.factors().values()))
     known = {"always", "software", "ranks", "nodes", "convolutions"}
-    assert set(one.factors()) == known | ({"trainer"} if bands().predicted.unseen > bands().predicted.stretch else set())
+    assert set(one.factors()) == known | (
+        {"trainer"} if bands().predicted.unseen > bands().predicted.stretch else set()
+    )
     low, high = one.interval(2.0)
     assert low * high == pytest.approx(4.0)
 
