@@ -11,14 +11,22 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from agreement import Measured, measure_module
 from foretell import modules
+from foretell.hardware.catalog import cluster
 from foretell.model.adapters import adapted
 from foretell.model.fold import unfold
 from foretell.model.gradients import as_trained
 from foretell.model.graph import Graph, Tensor, check
 from foretell.model.importers.torch_trace import trace
+from foretell.model.quantized import FORMATS
 from foretell.model.totals import totals
-from foretell.plan.policies.lora import Lora
-from program_cases import load
+from foretell.oracle.predict import Prediction, predict
+from foretell.plan.fitness import refusals
+from foretell.plan.job import Job
+from foretell.plan.setting import Setting
+from foretell.plan.text import parse
+from foretell.plan.trained import as_trained_by
+from foretell.plan.trainer import trainer
+from program_cases import load, program
 
 LLAMA = "llama:layers=3,hidden=64,heads=4,kv_heads=2,head_dim=16,ffn=96,vocab=128,seq=32"
 GPT = "gpt:layers=3,hidden=64,heads=4,vocab=128,seq=32"
@@ -143,5 +151,53 @@ def tensors(graph: Graph) -> list[Tensor]:
 
 def test_the_rank_is_the_policys() -> None:
     graph = load(LLAMA, 2)
-    assert Lora().trained(graph) is graph
-    assert totals(Lora(rank=8).trained(graph)).trainable == 2 * totals(Lora(rank=4).trained(graph)).trainable
+    four, eight = (totals(as_trained_by(parse(f"dp1 +lora{rank}"), graph)).trainable for rank in (4, 8))
+    assert as_trained_by(parse("dp1"), graph) is graph
+    assert eight == 2 * four
+
+
+def test_embeddings_are_trained_as_a_whole() -> None:
+    """Llama-3 8B: tables of 128,256 x 4,096, one read by the first layer and one by the loss, beside all adapters."""
+    found = totals(as_trained_by(parse("dp1 +lora16 +adapt:embeddings"), load("llama3-8b", 1)))
+    assert found.trainable == 41_943_040 + 2 * 128_256 * 4_096
+
+
+def test_weights_in_4_bits_by_hand() -> None:
+    """What QLoRA says of Llama-3 8B: dense weights of layers take 4.5 bits, 4.127 with scales in 8; the rest 16."""
+    layers = 32 * (2 * 4096 * 4096 + 2 * 4096 * 1024 + 3 * 4096 * 14336)
+    others = 8_030_261_248 - layers + 41_943_040  # tables, norms, adapters
+    for form, bits in (("nf4", 4.5), ("nf4-dq", 4 + 8 / 64 + 32 / (64 * 256))):
+        made = program("llama3-8b", f"dp1 +bf16:pure +lora16 +{form}", 1)
+        assert made.stages[0].memory.weights == pytest.approx(layers * bits / 8 + others * 2, rel=1e-12)
+    assert bits == pytest.approx(4.127, abs=1e-3)  # section 3: 0.373 bits less
+
+
+def predicted(plan: str) -> Prediction:
+    return predict(Setting(load("llama3-8b", 1), Job(batch=1), parse(plan), trainer("pytorch")), cluster("a100-80"))
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_few_bits_save_memory_and_cost_time(form: str) -> None:
+    wide, narrow = (predicted(f"dp1 +recompute:block +bf16:pure +lora16{more}") for more in ("", f" +{form}"))
+    assert narrow.memory.by_kind["weights"] < 0.4 * wide.memory.by_kind["weights"]
+    assert narrow.memory_bytes < wide.memory_bytes
+    assert narrow.step_seconds > wide.step_seconds
+
+
+def test_shares_of_weights_in_4_bits_travel_in_4_bits() -> None:
+    wide, narrow = (
+        [m for m, _ in made.communications(made.kinds[0]) if m.what == "weights" and m.path.startswith("layers.1")]
+        for made in (program("llama3-8b", f"dp8:zero3 +bf16:pure +lora16{more}", 8, "fsdp") for more in ("", " +nf4"))
+    )
+    adapters = 16 * (2 * (4096 + 4096) + 2 * (4096 + 1024) + 3 * (4096 + 14336))
+    layer = 2 * 4096 * 4096 + 2 * 4096 * 1024 + 3 * 4096 * 14336
+    norms = 2 * 4096
+    assert wide[0].payload * 8 == 2 * (layer + adapters + norms)
+    assert narrow[0].payload * 8 == 0.5625 * layer + 2 * (adapters + norms)
+
+
+def test_forms_and_targets_are_those_of_adapters() -> None:
+    for text, said in (("dp1 +nf4", "without adapters"), ("dp1 +adapt:attention", "the plan has none")):
+        setting = Setting(load(LLAMA, 2), Job(batch=2), parse(text), trainer("pytorch"))
+        (refused,) = refusals(setting)
+        assert refused.rule == "adapters" and said in refused.why

@@ -13,7 +13,8 @@ from foretell.oracle.lower_bounds import roofline
 from foretell.oracle.mesh_rows import MeshRows
 from foretell.oracle.refinement import refined_answer
 from foretell.oracle.request import Request, SearchEffort
-from foretell.plan.policies.lora import Lora
+from foretell.plan.plan import Plan
+from foretell.plan.trained import as_trained_by
 from questions import asked
 
 DENSE = "llama:layers=12,hidden=1024,heads=16,kv_heads=8,ffn=2816,vocab=32000,seq=1024"
@@ -116,8 +117,8 @@ def test_no_plan_is_faster_than_the_roofline(name: str) -> None:
     (question,) = asked(model, on, batch, trainer=trainer, **said)
     answer = planning.answered(question)
     space = answer.space
-    adapters = next((one for one in space.policies[0] if isinstance(one, Lora)), Lora())
-    least = roofline(adapters.trained(space.graph), space.job, space.precision, space.cluster)
+    trained = as_trained_by(Plan(axes=(), policies=tuple(space.policies[0])), space.graph)
+    least = roofline(trained, space.job, space.precision, space.cluster)
     assert answer.found.plans.seconds.min() >= least > 0
 
 

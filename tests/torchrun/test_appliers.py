@@ -231,6 +231,22 @@ def test_adapters_alone_are_trained(ranks: Ranks, plan: str) -> None:
     assert_same_collectives(DEEP, plan, found.reports)
 
 
+ADAPTERS_OF_SOME = (
+    ("dp2 +lora4 +adapt:attention", "dp1 +lora4 +adapt:attention"),
+    ("tp2 +lora4 +adapt:query,value", "dp1 +lora4 +adapt:query,value"),
+    ("pp2:1f1b +m2 +lora4 +adapt:embeddings", "dp1 +lora4 +adapt:embeddings"),
+    ("dp2 +lora4 +nf4", "dp1 +lora4 +nf4"),
+    ("pp2:1f1b dp2 +m2 +lora4 +nf4 +recompute:block", "dp1 +lora4 +nf4"),
+)
+
+
+@pytest.mark.parametrize(("plan", "single"), ADAPTERS_OF_SOME)
+def test_adapters_of_some_layers_and_packed_weights(ranks: Ranks, plan: str, single: str) -> None:
+    found = trained(ranks, DEEP, plan)
+    assert_same_values(found, alone(ranks, DEEP, single))
+    assert_same_collectives(DEEP, plan, found.reports)
+
+
 EXPERTS_WITH_ADAPTERS = ("tp2 +lora4", "dp2:ep2 tp2:sp +lora4", "dp2:zero3,ep2 +lora4")
 
 

@@ -304,6 +304,6 @@ def test_the_page_names_all_that_runs() -> None:
         "compress": "`+compress:",
     }
     words |= {"overlap": "`+no-overlap`", "execution": "`+compiled`", "lora": "`+lora16`", "recompute": "`+recompute:"}
-    words |= {"offload": "`+offload:"}
+    words |= {"offload": "`+offload:", "base": "`+nf4`", "adapt": "`+adapt:"}
     for name in APPLIERS:
         assert words.get(name, f"`{name}") in table, name

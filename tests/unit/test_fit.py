@@ -390,7 +390,8 @@ def test_the_plan_is_frozen_text() -> None:
 
 def test_one_node_that_is_too_small_is_told_of_adapters() -> None:
     small = fit(read(model="llama3-8b", on="1xrtx4090", calibration="none"))
-    (change,) = [one for one in small.changes if "+lora16" in one.what]
+    change, packed = (one for one in small.changes if "+lora16" in one.what)
+    assert packed.what == "+lora16 +nf4" and not packed.seq
     assert change.what == "+lora16, sequences of 2048" and change.seq == 2048 and "+lora16" in change.plan
     again = fit(read(model="llama3-8b", on="1xrtx4090", plan=change.plan, seq=2048, calibration="none"))
     assert again.fits and again.prediction.memory_bytes == pytest.approx(change.memory_bytes, rel=0.2)

@@ -3,14 +3,15 @@
 Hu et al. 2021 (arXiv 2106.09685), section 4.1: y = W x becomes y = W x + s B A x with W frozen, A of
 r x in, B of out x r, and a number s. Which layers: all dense ones of the layers that repeat, experts
 included; not embeddings, norms, the head, nor what chooses experts (`all-linear` of PEFT, which
-leaves the head out too). An adapter runs as PEFT and torchtune write it: two products, a scaling, a sum.
+leaves the head out too); or some of them by name. An adapter runs as PEFT and torchtune write it: two
+products, a scaling, a sum.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -23,6 +24,7 @@ from foretell.model.layers import pieces
 from foretell.model.operator import PARTS, Operator
 from foretell.model.operators.broadcast import Broadcast
 from foretell.model.operators.elementwise import Elementwise
+from foretell.model.operators.embedding import Embedding
 from foretell.model.operators.experts import GroupedMatmul, TopK
 from foretell.model.operators.layout import View
 from foretell.model.operators.matmul import Matmul
@@ -38,19 +40,41 @@ SCORES: Final = (Elementwise, Softmax, View, Broadcast, Reduce)
 
 BACKWARD: Final = PARTS[1:]
 
+TARGETS: Final = {
+    "query": ("query", "q_proj", "wq"),
+    "key": ("key", "k_proj", "wk"),
+    "value": ("value", "v_proj", "wv"),
+    "output": ("output", "o_proj", "wo"),
+    "attention": ("attention", "cross_attention", "self_attn", "self_attention", "attn"),
+    "feed_forward": ("feed_forward", "mlp", "ffn", "block_sparse_moe", "moe"),
+}
+"""Words for some of the dense layers, and what modules call them: a part of their paths."""
+
+EMBEDDINGS: Final = "embeddings"
+"""The word for tables and a head that are trained beside adapters."""
+
+Places: TypeAlias = frozenset[tuple[int, int]]
+"""Operators, as (block, node)."""
+
 
 @forgettable
 @functools.lru_cache(maxsize=32)
-def adapted(graph: Graph, rank: int, only: tuple[str, ...] = ()) -> Graph:
-    """The model with adapters of this rank; `only` beside layers with these last words of their paths."""
+def adapted(graph: Graph, rank: int, only: tuple[str, ...] = (), base: str = "", embeddings: bool = False) -> Graph:
+    """The model with adapters of this rank; `only` beside layers with these words in their paths.
+
+    Weights that could have an adapter are kept in the form `base` (`quantized.FORMATS`), where one is given.
+    """
     flat = unfold(graph.blocks)
     chosen = adaptable(graph, only)
+    dense = adaptable(graph) if base else Places()
+    whole = tables(graph) if embeddings else Places()
     writer = _AdapterWriter(flat)
     at = 0
     repetitions: list[tuple[Block, int]] = []  # each repetition of each block, and where it ends
     for place, block in enumerate(graph.blocks):
         for _ in range(block.times if block.nodes else 0):
             for index in range(len(block.nodes)):
+                writer.keep(flat.nodes[at], (place, index) in whole, base if (place, index) in dense else "")
                 writer.add(flat.nodes[at], rank if (place, index) in chosen else 0)
                 at += 1
             repetitions.append((block, len(writer.nodes)))
@@ -60,8 +84,8 @@ def adapted(graph: Graph, rank: int, only: tuple[str, ...] = ()) -> Graph:
 
 @forgettable
 @functools.lru_cache(maxsize=32)
-def adaptable(graph: Graph, only: tuple[str, ...] = ()) -> frozenset[tuple[int, int]]:
-    """The dense layers that adapters stand beside, as (block, node)."""
+def adaptable(graph: Graph, only: tuple[str, ...] = ()) -> Places:
+    """The dense layers that adapters stand beside."""
     return frozenset(
         (piece.block, index)
         for piece in pieces(graph)
@@ -71,10 +95,21 @@ def adaptable(graph: Graph, only: tuple[str, ...] = ()) -> frozenset[tuple[int, 
     )
 
 
+def tables(graph: Graph) -> Places:
+    """Embedding tables, and dense layers that are in no layer that repeats: the head."""
+    return frozenset(
+        (piece.block, index)
+        for piece in pieces(graph)
+        for index in range(piece.start, piece.stop)
+        if isinstance(operator := graph.blocks[piece.block].nodes[index].operator, Embedding)
+        or (isinstance(operator, Matmul) and not piece.layer)
+    )
+
+
 def _is_dense(graph: Graph, at: int, node: Node, only: tuple[str, ...]) -> bool:
     if not isinstance(node.operator, Matmul | GroupedMatmul) or _dims(node, "batch"):
         return False
-    if only and node.path.rpartition(".")[2] not in only:
+    if only and not {part for word in only for part in TARGETS.get(word, (word,))} & {*node.path.split(".")}:
         return False
     home, number, _ = graph.home(at, _operand(node, "w"))
     if graph.blocks[home].tensors[number].role != "parameter":
@@ -109,6 +144,13 @@ class _AdapterWriter:
         for at, tensor in enumerate(flat.tensors):
             if tensor.storage != at:
                 self._views.setdefault(tensor.storage, []).append(at)
+
+    def keep(self, node: Node, trained: bool, base: str) -> None:
+        """How the weight of an operator of the model is kept: trained as a whole, or frozen in another form."""
+        if trained or base:
+            number = _operand(node, "w")
+            if self.tensors[number].role == "parameter":
+                self.tensors[number] = msgspec.structs.replace(self.tensors[number], trainable=trained, form=base)
 
     def add(self, node: Node, rank: int) -> None:
         """One operator of the model, with an adapter of this rank beside it (0: none)."""

@@ -39,6 +39,7 @@ class Tensor(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
     role: str = "activation"  # one of ROLES
     trainable: bool = False
     name: str = ""
+    form: str = ""  # of a frozen weight in few bits (`quantized.FORMATS`); `dtype` is what products read
 
     def elements(self, split: Split | None = None) -> Quantity:
         return product(dim.local(split or {}) for dim in self.dims)

@@ -27,7 +27,6 @@ from foretell.plan.policies.bucket import Bucket
 from foretell.plan.policies.compression import Compression
 from foretell.plan.policies.execution import Execution
 from foretell.plan.policies.imbalance import Imbalance
-from foretell.plan.policies.lora import Lora
 from foretell.plan.policies.offload import Offload
 from foretell.plan.policies.overlap import Overlap
 from foretell.plan.policies.precision import Precision
@@ -37,6 +36,7 @@ from foretell.plan.repair import divisors
 from foretell.plan.setting import Setting
 from foretell.plan.strategies.pipeline import Pipeline
 from foretell.plan.strategy import MeshAxis
+from foretell.plan.trained import TrainedWeights, as_trained_by, trained_weights
 from foretell.plan.trainer import Trainer
 from foretell.program.activation_memory import StagePeaks, WeightBuffers
 from foretell.program.lower import as_lowered, local_program, spread_alike
@@ -130,7 +130,7 @@ class Parts:
         self.table = PlanTable(space.cluster)
         self.samples = tuple(divisors(space.job.batch))  # that a micro-batch may have on the ranks that split none
         self._executed: dict[Hashable, Executed] = {}
-        self._lowered: dict[tuple[bool, Lora], LoweredModel] = {}
+        self._lowered: dict[tuple[bool, TrainedWeights], LoweredModel] = {}
         self._partitions: dict[tuple[int, Pipeline], PartitionRow] = {}
         self._programs: dict[Hashable, Programs] = {}
         self._sends: dict[Hashable, int] = {}
@@ -172,9 +172,9 @@ class Parts:
 
     def lowered(self, axes: tuple[MeshAxis, ...], plan: Plan) -> LoweredModel:
         """The model, without repetitions where an axis divides a part of it."""
-        partly = any(axis.splitting.only for axis in axes), plan.policy(Lora)
+        partly = any(axis.splitting.only for axis in axes), trained_weights(plan)
         if partly not in self._lowered:
-            graph = skeleton(as_lowered(plan.policy(Lora).trained(self.space.graph), axes))
+            graph = skeleton(as_lowered(as_trained_by(plan, self.space.graph), axes))
             kinds = pipeline_partition(graph, Pipeline(ranks=1), self.trainer.pipeline.split).kinds
             self._lowered[partly] = LoweredModel(len(self._lowered), graph, kinds, EXACT // _largest(graph))
         return self._lowered[partly]
@@ -321,7 +321,10 @@ class Parts:
     ) -> Hashable:
         """All that the care of a layer's weights depends on besides the trainer."""
         return tuple(
-            (weight.rows, weight.columns, weight.trainable, shared(*weight_state.along(weight, local.sampled)))
+            (
+                (weight.rows, weight.columns, weight.trainable, weight.width),
+                shared(*weight_state.along(weight, local.sampled)),
+            )
             for weight in local.weights(kind)
         )
 

@@ -20,9 +20,9 @@ from foretell.oracle.similar import SimilarAccuracy, accuracy
 from foretell.oracle.training import STEP_ALONE, Training, TrainingRun, step_input, whole
 from foretell.plan.facts import facts
 from foretell.plan.job import micro_batch
-from foretell.plan.policies.lora import Lora
 from foretell.plan.policies.recompute import Recompute
 from foretell.plan.setting import Setting
+from foretell.plan.trained import as_trained_by
 from foretell.program.expand import notes
 from foretell.program.rank_program import BlockKind
 from foretell.summary import rates
@@ -173,4 +173,4 @@ def _compute(plan: PricedProgram, kind: BlockKind) -> float:
 
 def _trained(setting: Setting) -> Graph:
     """The model with its adapters, where it has some."""
-    return setting.plan.policy(Lora).trained(setting.graph)
+    return as_trained_by(setting.plan, setting.graph)

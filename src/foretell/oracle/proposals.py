@@ -15,6 +15,7 @@ from foretell.errors import ForetellError
 from foretell.hardware import catalog, members
 from foretell.hardware.cluster import Cluster
 from foretell.plan.plan import Plan, axis_text, policy_text
+from foretell.plan.policies.base import Base
 from foretell.plan.policies.lora import Lora
 from foretell.plan.policies.microbatches import Microbatches
 from foretell.plan.policies.offload import Offload
@@ -39,8 +40,8 @@ GROWTH: Final = (2, 4, 8, 16, 32, 64)
 LARGEST: Final = 131_072
 """Ranks above which no larger cluster is proposed: the largest that are being built have about as many."""
 
-LORA_RANK: Final = 16
-"""Of the adapters that are proposed: what people usually begin with."""
+LORA, NF4 = Lora(rank=16), Base(form="nf4")
+"""The adapters that are proposed: what people usually begin with."""
 
 PASSES: Final = "passes"
 """The group of changes that are nothing but other numbers of micro-batches."""
@@ -149,14 +150,15 @@ def shorter(plan: Plan, length: int) -> Iterator[Proposal]:
 
 
 def adapters(plan: Plan, length: int, nodes: int) -> Iterator[Proposal]:
-    """Adapters instead of all weights, with shorter sequences where those are not enough: for a few devices."""
+    """Adapters instead of all weights, then beside weights in 4 bits, with shorter sequences where those are not
+    enough: for a few devices."""
     if nodes > 1 or not length or plan.policy(Lora).rank:
         return
-    policy = Lora(rank=LORA_RANK)
-    yield _with_policy(policy_text(policy), "adapters", plan, policy)
-    for one in shorter(plan, length):
-        with_both = _with_policy(f"{policy_text(policy)}, {one.what}", "adapters", plan, policy)
-        yield with_both._replace(seq=one.seq)
+    for policies, group in (((LORA,), "adapters"), ((LORA, NF4), "adapters in 4 bits")):
+        what = " ".join(map(policy_text, policies))
+        trained = Proposal(what, group, plan.axes, (*plan.policies, *policies))
+        yield trained
+        yield from (trained._replace(what=f"{what}, {one.what}", seq=one.seq) for one in shorter(plan, length))
 
 
 def larger_devices(plan: Plan, cluster: Cluster, kernels: str) -> Iterator[Proposal]:

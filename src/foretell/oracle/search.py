@@ -34,11 +34,11 @@ from foretell.oracle.search_result import INTERRUPTED, OUT_OF_TIME, Refinement, 
 from foretell.oracle.space import Space, Way
 from foretell.plan.plan import Plan
 from foretell.plan.policies.batchnorm import BatchNorm
-from foretell.plan.policies.lora import Lora
 from foretell.plan.policies.offload import Offload
 from foretell.plan.policies.recompute import Recompute
 from foretell.plan.strategies.pipeline import Pipeline
 from foretell.plan.strategy import Strategy
+from foretell.plan.trained import as_trained_by, trained_weights
 from foretell.timeline.columns import PLAN_COLUMNS, REAL, plan_arrays, plan_rows
 from foretell.timeline.engine import is_compiled, kernels
 
@@ -289,7 +289,7 @@ class _Search:
         """Seconds that no plan of the space takes less than, as far as that is proven."""
         if not stopped:
             return best if best < float("inf") else 0.0
-        trained = {one.plan.policy(Lora).trained(self.graph) for one in self.chosen}
+        trained = {as_trained_by(one.plan, self.graph) for one in self.chosen}
         found = min(roofline(graph, self.space.job, self.space.precision, self.cluster) for graph in trained)
         return min(found, best)
 
@@ -346,5 +346,5 @@ def _by_model(chosen: Sequence[PolicySet]) -> list[dict[int, PolicySet]]:
     """Sets of policies, those together that leave the model, and what its samples share, the same."""
     found: dict[Hashable, dict[int, PolicySet]] = defaultdict(dict)
     for which, one in enumerate(chosen):
-        found[one.plan.policy(Lora), one.plan.policy(BatchNorm)][which] = one
+        found[trained_weights(one.plan), one.plan.policy(BatchNorm)][which] = one
     return list(found.values())

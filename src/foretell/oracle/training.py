@@ -19,9 +19,9 @@ from foretell.model.matrices import kept_bytes
 from foretell.model.optimizer import optimizer
 from foretell.model.totals import totals
 from foretell.plan.facts import facts
-from foretell.plan.policies.lora import Lora
 from foretell.plan.policies.precision import Precision
 from foretell.plan.setting import Setting
+from foretell.plan.trained import as_trained_by
 from foretell.program.updates import Bytes
 from foretell.units import Quantity, at_least, ceil_div
 
@@ -209,7 +209,7 @@ def step_input(step: float, setting: Setting, cluster: Cluster, conditions: Cond
 
 def checkpoint_bytes(setting: Setting) -> float:
     """What a run needs to go on: each weight once, with its master copy and the optimizer's states."""
-    trained = setting.plan.policy(Lora).trained(setting.graph)
+    trained = as_trained_by(setting.plan, setting.graph)
     needs = totals(trained)
     size = Bytes.of(setting.plan.policy(Precision).format, setting.trainer)
     kept = kept_bytes(trained, optimizer(setting.job.optimizer), size.master, size.state)

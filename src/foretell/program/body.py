@@ -15,7 +15,6 @@ from typing import NamedTuple, TypeAlias
 import msgspec
 
 from foretell.caches import forgettable
-from foretell.model.autocast import PRODUCTS
 from foretell.model.graph import Graph, Node
 from foretell.model.memory_order import compiled_convolutions, turned_convolutions
 from foretell.model.operators.convolution import Convolution
@@ -32,9 +31,8 @@ from foretell.program.lifetimes import End, Lifetimes, lifetimes
 from foretell.program.recomputed import Recomputed, recomputed
 from foretell.program.sharding.layout import Layout, TrafficMoment, has_weight_gradient
 from foretell.program.sharding.propagate import PlacementChange
+from foretell.program.weight_copies import weight_copies, widened_for, widening
 from foretell.units import WIDTH, Quantity
-
-HALF = 2  # bytes of a 16-bit number
 
 
 class NewGradient(NamedTuple):
@@ -169,8 +167,11 @@ class Bodies:
     def _in_blocks(self, at: int, index: int, node: Node, part: str, again: bool = False) -> Iterator[Action]:
         """A part of an operator, with the copies that a processor's library makes for it."""
         done = self._compute(at, index, node, part, again)
+        used = [copy for copy in widened_for(self.layout, at, node, part) if done and not copy.kept]
+        yield from (Allocate(f"{self._name(at, copy.tensor)} widened", copy.bytes, "working") for copy in used)
         if not (self.layout.block and done and isinstance(node.operator, Convolution)):
             yield from done
+            yield from (Free(f"{self._name(at, copy.tensor)} widened", copy.bytes) for copy in used)
             return
         width = self.widths[at][index]["y"]
         size = working_elements(node.operator, self.layout.sizes(at, index), part, self.layout.block) * width
@@ -195,6 +196,7 @@ class Bodies:
         cost = node.cost_at(part, self.widths[at][index], sizes)
         if cost.nothing:
             return
+        yield from widening(self.layout, at, node, part)
         role = part
         if part == "weight_gradient" and not has_weight_gradient(graph, at, node):
             role = "input_gradient"  # of a product of two activations: somebody waits for it
@@ -236,16 +238,11 @@ class Bodies:
             yield self._free(end)
 
     def _casts(self, at: int, node: Node, event: type[Allocate] | type[Free]) -> Iterator[Action]:
-        """Autocast copies an fp32 weight to 16 bits for each product, which keeps the copy for its backward pass."""
-        if not self.layout.autocast or node.kind not in PRODUCTS:
-            return
-        for operand in node.inputs:
-            if self.layout.graph.tensor(self.layout.graph.blocks[at], operand.tensor).role == "parameter":
-                name, size = (
-                    f"{self._name(at, operand.tensor)} cast",
-                    self.layout.elements_of(at, operand.tensor) * HALF,
-                )
-                yield Allocate(name, size, "activation") if event is Allocate else Free(name, size)
+        """Copies of weights in 16 bits that products keep for their backward pass."""
+        for copy in weight_copies(self.layout, at, node):
+            if copy.kept:
+                name = f"{self._name(at, copy.tensor)} cast"
+                yield Allocate(name, copy.bytes, "activation") if event is Allocate else Free(name, copy.bytes)
 
     def _scattered(self, at: int, node: Node, event: type[Allocate] | type[Free]) -> Iterator[Action]:
         """PyTorch's loss lays the gradient of each row's loss into zeros, as large as the logits, on its way."""

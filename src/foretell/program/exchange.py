@@ -64,13 +64,17 @@ class Exchanges:
         """Bring weights that lie in shares together for use."""
         for shared, group in _by(weights, lambda weight: weight.shared).items():
             ranks = self.ranks(shared)
-            payload = sum(weight.part(ranks) * weight.times for weight in group) * self.weight_bytes
+            payload = sum(weight.part(ranks) * weight.times * self._width(weight) for weight in group)
             slices = sum(weight.times for weight in group) if sliced else 0
             for message in self._moved(SHARE, REPLICATED, shared, payload, "weights", path):
                 yield msgspec.structs.replace(message, slices=slices) if slices else message
 
     def gathered_bytes(self, weights: Sequence[Weight]) -> float:
-        return sum(weight.elements * weight.times for weight in weights) * self.weight_bytes
+        return sum(weight.elements * weight.times * self._width(weight) for weight in weights)
+
+    def _width(self, weight: Weight) -> float:
+        """Bytes of its elements as they are gathered: in few bits where it lies so."""
+        return weight.width or self.weight_bytes
 
     def reduce(self, weights: Sequence[Weight], path: str) -> Iterator[Communicate]:
         """Sum the gradients of some weights: into shares where states lie so, else for everybody."""

@@ -17,7 +17,6 @@ from foretell.plan.axis_names import AxisName
 from foretell.plan.plan import Plan
 from foretell.plan.policies.batchnorm import BatchNorm
 from foretell.plan.policies.imbalance import Imbalance
-from foretell.plan.policies.lora import Lora
 from foretell.plan.policies.offload import Offload
 from foretell.plan.policies.precision import Precision
 from foretell.plan.policies.recompute import Recompute
@@ -26,6 +25,7 @@ from foretell.plan.setting import Setting
 from foretell.plan.storage import STORAGES
 from foretell.plan.strategies.pipeline import Pipeline
 from foretell.plan.strategy import MeshAxis
+from foretell.plan.trained import as_trained_by
 from foretell.plan.trainer import Trainer
 from foretell.program.mesh import mesh
 from foretell.program.partition import pipeline_partition
@@ -41,7 +41,7 @@ from foretell.units import ceil_div, product, whole_numbers
 def lower(setting: Setting, block: int = 0) -> Program:
     """The program of a plan that fits (see `legality.refusals`); `block` is that of `Conventions`."""
     plan, trainer, axes = setting.plan, setting.trainer, mesh(setting.plan)
-    graph = as_lowered(plan.policy(Lora).trained(setting.graph), axes)
+    graph = as_lowered(as_trained_by(plan, setting.graph), axes)
     pipeline = plan.axis(Pipeline) or Pipeline(ranks=1)
     return Program(
         setting,

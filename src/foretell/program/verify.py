@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from foretell.model.graph import Graph
 from foretell.model.operator import PARTS
 from foretell.plan.axis_names import AxisName
-from foretell.plan.policies.lora import Lora
 from foretell.plan.schedule import Slot
 from foretell.plan.text import parse
+from foretell.plan.trained import as_trained_by
 from foretell.program.action import Allocate, Free, Update
 from foretell.program.activation_memory import LayerMemory, stage_trace
 from foretell.program.body import Body
@@ -36,7 +36,7 @@ def verify(program: ExpandedProgram, graph: Graph) -> tuple[str, ...]:
 
 def _problems(program: ExpandedProgram, graph: Graph) -> Iterator[str]:
     plan = parse(program.plan)
-    trained = plan.policy(Lora).trained(graph)
+    trained = as_trained_by(plan, graph)
     yield from _work(program, trained)
     yield from _updates(program, trained)
     yield from _groups(program)

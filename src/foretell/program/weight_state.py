@@ -246,7 +246,7 @@ class WeightStatePlan:
     def _resting_bytes(self, weights: Sequence[Weight]) -> float:
         """Bytes of weights where they rest: shares, or whole."""
         share = ((w, self.exchanges.held(w) if self.exchanges.storage(w).weights else w.elements) for w in weights)
-        return sum(elements * weight.times for weight, elements in share) * self.bytes.weight
+        return sum(elements * weight.times * (weight.width or self.bytes.weight) for weight, elements in share)
 
     def _leaving_bytes(self, weights: Sequence[Weight]) -> float:
         leaving = sum(self.exchanges.held(weight) * weight.times for weight in weights if self._leaves(weight))
@@ -356,9 +356,10 @@ class WeightStatePlan:
         for weight, count in _counted(own):
             part, storage = self.exchanges.held(weight), self.exchanges.storage(weight)
             share = storage.weights and self.gathers_each
-            weights += (part if share else weight.elements) * count * self.bytes.weight
+            width = weight.width or self.bytes.weight
+            weights += (part if share else weight.elements) * count * width
             if storage.weights and not self.gathers_each:
-                weights += part * count * self.bytes.weight  # the share, beside what was gathered from it
+                weights += part * count * width  # the share, beside what was gathered from it
             parameters += weight.elements * count
             if not weight.trainable:
                 continue

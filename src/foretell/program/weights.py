@@ -10,6 +10,7 @@ from foretell.caches import forgettable
 from foretell.model.graph import Graph, Node
 from foretell.model.matrices import row_dims, stacked_dims
 from foretell.model.operators.matmul import Matmul
+from foretell.model.quantized import FORMATS
 from foretell.model.resize import with_samples
 from foretell.plan.placement import Partial, Placement, Sharded
 from foretell.plan.strategy import MeshAxis, Splitting
@@ -33,6 +34,7 @@ class Weight(NamedTuple):
     times: int = 1  # equal layers in a row that have one like it, from its own on
     dense: bool = False  # whether its gradient is a product of two matrices with a row for each sample or token
     stack: int = 1  # matrices that its rows are of: one for each expert
+    width: float = 0.0  # bytes an element takes at rest where it is frozen in few bits; 0: as the precision says
 
     @property
     def elements(self) -> int:
@@ -126,6 +128,7 @@ def _weight(layout: Layout, key: tuple[int, int, int], node: Node, layer: str) -
         tensor.trainable,
         summed,
         stack=product(shape[: stacked_dims(node)]),
+        width=FORMATS[tensor.form].stored if tensor.form else 0.0,
     )
 
 

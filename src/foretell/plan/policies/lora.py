@@ -5,22 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
-from foretell.model.adapters import adaptable, adapted
+from foretell.model.adapters import adaptable
 from foretell.plan.policy import Policy
 from foretell.plan.refusal import Refusal
 from foretell.plan.repair import changed
 from foretell.plan.syntax import Number, Option
 
 if TYPE_CHECKING:
-    from foretell.model.graph import Graph
     from foretell.plan.setting import Setting
 
 
 class Lora(Policy, frozen=True, kw_only=True, tag="lora"):
     """The rank of the trained matrices; 0 trains the weights themselves.
 
-    All dense layers of the layers that repeat have an adapter, all other weights are frozen: see
-    `model/adapters.py`.
+    All dense layers of the layers that repeat have an adapter, or those that `+adapt` names; all other weights are
+    frozen: see `model/adapters.py`.
     """
 
     word: ClassVar[str] = "lora"
@@ -32,10 +31,6 @@ class Lora(Policy, frozen=True, kw_only=True, tag="lora"):
     example: ClassVar[str] = "+lora16"
 
     rank: int = 0
-
-    def trained(self, graph: Graph) -> Graph:
-        """The model as it is trained: with its adapters, or as it is."""
-        return adapted(graph, self.rank) if self.rank else graph
 
     def parameters(self, rows: int, columns: int) -> int:
         """What is trained for a frozen weight of rows x columns (Hu et al. 2021, section 4.1)."""

@@ -10,15 +10,17 @@ from __future__ import annotations
 import functools
 import zlib
 from collections.abc import Iterator
+from itertools import starmap
 from typing import Any
 
 import torch
 from torch import nn
 
-from foretell.model.adapters import adaptable
+from foretell.model.adapters import EMBEDDINGS, Places, adaptable, tables
 from foretell.model.graph import Graph
 from foretell.modules._experts import GroupedLinear
 from foretell.plan.policies.lora import Lora
+from foretell.plan.policies.targets import Targets
 from foretell.plan.setting import Setting
 from foretell.runtime.division import of_repetition
 from foretell.runtime.subject import Subject
@@ -33,19 +35,30 @@ def refusals(part: Lora, setting: Setting) -> Iterator[tuple[str, str]]:
 def apply(part: Lora, subject: Subject) -> None:
     if not part.rank:
         return
-    names = _dense(subject.setting.graph)
+    graph, where = subject.setting.graph, subject.setting.plan.policy(Targets).where
+    names = dense(graph, tuple(word for word in where if word != EMBEDDINGS))
+    whole = _weights_of(graph, tables(graph)) if EMBEDDINGS in where else frozenset[str]()
     for own in subject.parts:
-        own.requires_grad_(False)
+        for name, weight in own.named_parameters():
+            weight.requires_grad_(name in whole)
         for name, module in list(own.named_modules()):
             if name in names:
                 assert isinstance(module, nn.Linear | GroupedLinear), f"{name} is dense, and no dense layer"
                 _adapt(name, module, part.rank)
 
 
-def _dense(graph: Graph) -> frozenset[str]:
+def dense(graph: Graph, only: tuple[str, ...] = ()) -> frozenset[str]:
     """The paths of the layers that have an adapter."""
-    found = [(graph.blocks[at], graph.blocks[at].nodes[index].path) for at, index in adaptable(graph)]
+    found = [(graph.blocks[at], graph.blocks[at].nodes[index].path) for at, index in adaptable(graph, only)]
     return frozenset(of_repetition(block, path, at) for block, path in found for at in range(block.times))
+
+
+def _weights_of(graph: Graph, places: Places) -> frozenset[str]:
+    """The names of the weights that some operators read."""
+    read = (
+        (graph.blocks[at], operand.tensor) for at, index in places for operand in graph.blocks[at].nodes[index].inputs
+    )
+    return frozenset(tensor.name for tensor in starmap(graph.tensor, read) if tensor.role == "parameter")
 
 
 def _adapt(name: str, module: Any, rank: int) -> None:

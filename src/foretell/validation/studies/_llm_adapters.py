@@ -5,10 +5,14 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
+from foretell.model.adapters import TARGETS
 from foretell.validation.study import Line, Unmapped, whole
 
 OFFLOADS: Final = {"activations offloaded": "activations", "CPU offload": "optimizer+weights"}
 """What comments of sources mean (the second is that of FSDP)."""
+
+BASES: Final = {r"nf4-dq": "nf4-dq", r"nf4": "nf4", r"fp4": "fp4", r"gptq": "gptq4"}
+"""What columns call forms of frozen weights, the narrower first."""
 
 FULL: Final = ("", "full", "sft", "pretraining")
 
@@ -21,20 +25,39 @@ class Adapters(NamedTuple):
 
 
 def adapters(line: Line) -> Adapters:
-    """Adapters beside frozen weights, from `method`, `lora_rank` and `lora_targets`."""
+    """Adapters beside frozen weights, from `method`, `lora_rank`, `lora_targets` and `base_quantization`."""
     method = line.get("method", "").lower()
     if method in FULL:
         return Adapters()
-    if re.match(r"q-?lora", method) or line.get("base_quantization"):
-        raise Unmapped("frozen weights in 4 bits (QLoRA) cannot be written in the plan grammar")
-    if "emb" in method:
-        raise Unmapped("adapters with trained embeddings cannot be written in the plan grammar")
-    if not method.startswith("lora"):
+    if not re.match(r"q-?lora|lora", method):
         raise Unmapped(f"method {line['method']} is not known")
-    targets = line.get("lora_targets", "")
-    everywhere = re.search(r"all|^$", targets)
-    said = () if everywhere else (f"lora_targets: all dense layers ({targets} have adapters, which are small)",)
-    return Adapters(f"+lora{whole(line, 'lora_rank')}", said)
+    where = [*_targets(line.get("lora_targets", "")), *(["embeddings"] if "emb" in method else [])]
+    base, said = _base(line, method)
+    words = (f"+lora{whole(line, 'lora_rank')}", f"+adapt:{','.join(where)}" if where else "", base)
+    return Adapters(" ".join(filter(None, words)), said)
+
+
+def _targets(text: str) -> list[str]:
+    """Which layers have adapters: none said, or all, are all dense ones."""
+    if re.search(r"all|^$", text):
+        return []
+    if re.search(r"qkv|attention", text):
+        return ["attention"]
+    found = [word for word, names in TARGETS.items() if {*re.findall(r"\w+", text)} & {*names}]
+    if not found:
+        raise Unmapped(f"lora_targets {text} are not known")
+    return found
+
+
+def _base(line: Line, method: str) -> tuple[str, tuple[str, ...]]:
+    """The form of the frozen weights, and what was assumed about it."""
+    text = line.get("base_quantization", "").lower()
+    word = next((word for pattern, word in BASES.items() if re.search(pattern, text)), "")
+    if text and not word:
+        raise Unmapped(f"base_quantization {text} is not known")
+    if word or not method.startswith("q"):
+        return f"+{word}" if word else "", ()
+    return "+nf4-dq", ("base_quantization: nf4 with double quantisation (as in the paper of QLoRA)",)
 
 
 def offload(line: Line) -> str:

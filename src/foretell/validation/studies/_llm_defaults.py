@@ -144,7 +144,7 @@ def _open_schedule(line: Line, runs: Trainer) -> bool:
 
 
 def _open_rank(line: Line, runs: Trainer) -> bool:
-    return line.get("method", "").lower().startswith("lora") and not line.get("lora_rank")
+    return "lora" in line.get("method", "").lower() and not line.get("lora_rank")
 
 
 def _open_length(line: Line, runs: Trainer) -> bool:

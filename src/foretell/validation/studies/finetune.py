@@ -1,8 +1,7 @@
 """Published fine-tuning runs: the columns of `llm`, and `method` with what adapters have.
 
-`method` is full or LoRA; `lora_rank` and `lora_targets` say which adapters. The plan's `+lora` has adapters on all
-dense layers of the layers that repeat. Frozen weights in 4 bits (QLoRA) and adapters beside trained embeddings
-cannot be written as a plan.
+`method` is full, LoRA or QLoRA, with `(emb)` where embeddings are trained too; `lora_rank` and `lora_targets` say which
+adapters, `base_quantization` in which form the frozen weights lie.
 """
 
 from foretell.validation.studies import llm

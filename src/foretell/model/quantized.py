@@ -1,0 +1,75 @@
+"""Frozen weights in few bits: what they take at rest, and what bringing them back to 16 bits for a product costs.
+
+QLoRA (Dettmers et al. 2023, arXiv 2305.14314) keeps the weights that adapters stand beside in 4 bits. No product runs
+in 4 bits: each weight is made 16 bits wide for each use. Bytes are per weight, scales included.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from foretell.model.operator import OperatorPart
+from foretell.units import Quantity
+
+HALF: Final = 2
+"""Bytes of a weight as products read it."""
+
+
+class QuantizedFormat(msgspec.Struct, frozen=True, kw_only=True):
+    """One way to keep a frozen weight."""
+
+    stored: float  # at rest
+    read: float  # by the kernels that widen it
+    written: float
+    launches: int
+    kept: bool = False  # whether the product keeps the 16-bit copy for its backward pass; else it is made again there
+    source: str
+
+    def widening(self, elements: Quantity) -> OperatorPart:
+        """What one use costs besides the product."""
+        return OperatorPart(
+            vector=elements,
+            read=elements * self.read,
+            written=elements * self.written,
+            launches=self.launches,
+            fused=self.launches,
+            work=elements,
+            depth=1,
+        )
+
+
+_NF4: Final = QuantizedFormat(
+    stored=1 / 2 + 4 / 64,
+    read=1 / 2 + 4 / 64,
+    written=HALF,
+    launches=1,
+    source="Dettmers et al. 2023 (QLoRA), arXiv 2305.14314: 4 bits, an fp32 scale for 64 weights; "
+    "bitsandbytes widens in one kernel and again in the backward pass",
+)
+
+FORMATS: Final = {
+    "nf4": _NF4,
+    "nf4-dq": msgspec.structs.replace(
+        _NF4,
+        stored=1 / 2 + 1 / 64 + 4 / (64 * 256),
+        read=1 / 2 + 1 / 64 + 2 * 4 / 64,
+        written=HALF + 2 * 4 / 64,
+        launches=3,
+        source="the same, section 3: scales in 8 bits, an fp32 scale for 256 of them; they are widened first, "
+        "and their mean is added",
+    ),
+    "fp4": msgspec.structs.replace(_NF4, source="the same with the 4-bit float of bitsandbytes"),
+    "gptq4": QuantizedFormat(
+        stored=1 / 2 + (HALF + 1 / 2) / 128,
+        # shift to int32, cast to int8, mask, gather of zeros and scales, difference, product
+        read=1 / 2 + 4 + 1 + 1 + 2 + HALF + (1 + HALF),
+        written=4 + 1 + 1 + 1 + 1 + HALF + HALF,
+        launches=7,
+        kept=True,
+        source="Frantar et al. 2022 (GPTQ), arXiv 2210.17323, groups of 128; AutoGPTQ's layer for training widens "
+        "with PyTorch's own operators, and its product keeps what they made",
+    ),
+}
+"""Word to meaning."""

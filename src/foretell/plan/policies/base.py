@@ -1,0 +1,42 @@
+"""Base: in which form the frozen weights beside adapters are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar
+
+from foretell.model.quantized import FORMATS
+from foretell.plan.policies.lora import Lora
+from foretell.plan.policy import Policy
+from foretell.plan.refusal import Refusal
+from foretell.plan.repair import changed
+from foretell.plan.syntax import Option, WordChoice
+
+if TYPE_CHECKING:
+    from foretell.plan.setting import Setting
+
+
+class Base(Policy, frozen=True, kw_only=True, tag="base"):
+    """The form of all weights that may have an adapter; embeddings, norms and the head stay as they are.
+
+    `+lora16 +nf4` is QLoRA. The forms: `model/quantized.py`.
+    """
+
+    word: ClassVar[str] = "base"
+    bare: ClassVar[bool] = True
+    place: ClassVar[int] = 105
+    searched: ClassVar[bool] = False
+    summary: ClassVar[str] = "keep the frozen weights beside adapters in 4 bits (QLoRA)"
+    references: ClassVar[tuple[str, ...]] = (
+        "Dettmers et al. 2023 (QLoRA), arXiv 2305.14314",
+        "Frantar et al. 2022 (GPTQ), arXiv 2210.17323",
+    )
+    syntax: ClassVar[tuple[Option, ...]] = (WordChoice("form", {name: name for name in FORMATS}),)
+    example: ClassVar[str] = "+nf4"
+
+    form: str = ""  # as the precision says
+
+    def refusals(self, setting: Setting) -> Iterator[Refusal]:
+        if self.form and not setting.plan.policy(Lora).rank:
+            why = f"+{self.form} is the form of frozen weights, and without adapters (+lora16) all weights are trained"
+            yield Refusal("adapters", why, mends=changed(setting.plan, Lora(rank=16)))

@@ -1,0 +1,37 @@
+"""The model as a plan trains it: with adapters beside some of its weights, the others frozen, perhaps in few bits."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from foretell.model.adapters import EMBEDDINGS, adapted
+from foretell.model.graph import Graph
+from foretell.plan.plan import Plan
+from foretell.plan.policies.base import Base
+from foretell.plan.policies.lora import Lora
+from foretell.plan.policies.targets import Targets
+
+
+class TrainedWeights(NamedTuple):
+    """All that a plan says of which weights are trained."""
+
+    rank: int
+    where: tuple[str, ...]
+    base: str
+
+    def of(self, graph: Graph) -> Graph:
+        """The model with its adapters, or as it is."""
+        if not self.rank:
+            return graph
+        only = tuple(word for word in self.where if word != EMBEDDINGS)
+        return adapted(graph, self.rank, only, self.base, EMBEDDINGS in self.where)
+
+
+def trained_weights(plan: Plan) -> TrainedWeights:
+    """What a plan says of them."""
+    return TrainedWeights(plan.policy(Lora).rank, plan.policy(Targets).where, plan.policy(Base).form)
+
+
+def as_trained_by(plan: Plan, graph: Graph) -> Graph:
+    """The model as a plan trains it."""
+    return trained_weights(plan).of(graph)

@@ -1,0 +1,57 @@
+"""Copies of weights in the width that products read: of fp32 weights under autocast, of frozen weights in few bits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from foretell.model.autocast import PRODUCTS
+from foretell.model.graph import Node
+from foretell.model.quantized import FORMATS, HALF, QuantizedFormat
+from foretell.program.action import Compute
+from foretell.program.sharding.layout import Layout
+from foretell.units import Quantity
+
+WIDENS: Final = "dequantize"
+"""The operator that makes a copy of a frozen weight."""
+
+
+class WeightCopy(NamedTuple):
+    """A copy of one weight that an operator reads."""
+
+    tensor: int
+    elements: Quantity
+    form: QuantizedFormat | None  # of the weight in few bits; None: it is cast by autocast
+    kept: bool  # from the forward pass to the backward pass; else for one use
+
+    @property
+    def bytes(self) -> Quantity:
+        return self.elements * HALF
+
+
+def weight_copies(layout: Layout, at: int, node: Node) -> Iterator[WeightCopy]:
+    """Autocast casts a weight for each product, which keeps the copy; few bits are widened for each use."""
+    if node.kind not in PRODUCTS:
+        return
+    block = layout.graph.blocks[at]
+    for operand in node.inputs:
+        tensor = layout.graph.tensor(block, operand.tensor)
+        if tensor.role != "parameter" or not (tensor.form or layout.autocast):
+            continue
+        form = FORMATS[tensor.form] if tensor.form else None
+        yield WeightCopy(operand.tensor, layout.elements_of(at, operand.tensor), form, form is None or form.kept)
+
+
+def widened_for(layout: Layout, at: int, node: Node, part: str) -> Iterator[WeightCopy]:
+    """The weights in few bits that are widened for a part of an operator; the backward pass reads those it kept."""
+    parts = ("forward", "input_gradient")
+    return (
+        copy for copy in weight_copies(layout, at, node) if copy.form and part in (parts[:1] if copy.kept else parts)
+    )
+
+
+def widening(layout: Layout, at: int, node: Node, part: str) -> Iterator[Compute]:
+    """What that costs, before the part itself."""
+    for copy in widened_for(layout, at, node, part):
+        assert copy.form is not None
+        yield Compute(node.path, WIDENS, part, {"item": copy.elements}, copy.form.widening(copy.elements))
