@@ -234,6 +234,7 @@ def test_adapters_alone_are_trained(ranks: Ranks, plan: str) -> None:
 ADAPTERS_OF_SOME = (
     ("dp2 +lora4 +adapt:attention", "dp1 +lora4 +adapt:attention"),
     ("tp2 +lora4 +adapt:query,value", "dp1 +lora4 +adapt:query,value"),
+    ("dp2 +lora4 +adapt:key,output,feed_forward", "dp1 +lora4 +adapt:key,output,feed_forward"),
     ("pp2:1f1b +m2 +lora4 +adapt:embeddings", "dp1 +lora4 +adapt:embeddings"),
     ("dp2 +lora4 +nf4", "dp1 +lora4 +nf4"),
     ("pp2:1f1b dp2 +m2 +lora4 +nf4 +recompute:block", "dp1 +lora4 +nf4"),

@@ -20,6 +20,7 @@ COMPARED = (
     *(plan for _, plan in (*values.CASES, *values.LOCAL_NORMS, *values.IN_SHARES)),
     *values.WITH_ADAPTERS,
     *values.EXPERTS_WITH_ADAPTERS,
+    *(plan for plan, _ in values.ADAPTERS_OF_SOME),
     *values.SUMMED_FOR_EVERYBODY,
     *values.GATHERED_BY_LAYER,
     *values.NOT_FINISHED,
@@ -42,7 +43,10 @@ ELSEWHERE = {
     "imbalance": "nothing that runs: what is expected of a router",
 }
 
-REFUSED = {"precision fp8", "precision mxfp8", "precision nvfp4", "execution captured"}
+REFUSED = {
+    *("precision fp8", "precision mxfp8", "precision nvfp4", "execution captured"),
+    *("base nf4-dq", "base fp4", "base gptq4"),
+}
 """By name and with a reason, before anything starts."""
 
 

@@ -232,7 +232,14 @@ def test_adapters() -> None:
     assert isinstance(found, MeasuredRun) and plans(found) == ["dp8:zero1 tp2:sp +m16 +bf16 +lora16"]
     assert not found.assumed and "lora" in found.subsets
     partly = tuned(lora_targets="attention (qkv, proj)")
-    assert isinstance(partly, MeasuredRun) and "all dense layers" in partly.assumed[0]
+    assert isinstance(partly, MeasuredRun) and plans(partly)[0].endswith("+lora16 +adapt:attention")
+    embedded = tuned(method="LoRA (emb)")
+    assert isinstance(embedded, MeasuredRun) and plans(embedded)[0].endswith("+lora16 +adapt:embeddings")
+    packed = tuned(method="QLoRA")
+    assert isinstance(packed, MeasuredRun) and "+nf4-dq" in plans(packed)[0]
+    assert packed.assumed[0].startswith("base_quantization")
+    stated = tuned(base_quantization="bnb.nf4")
+    assert isinstance(stated, MeasuredRun) and "+nf4" in plans(stated)[0] and not stated.assumed
     full = tuned(method="Full", lora_rank="")
     assert isinstance(full, MeasuredRun) and "+lora" not in str(full.plan)
 
@@ -240,9 +247,6 @@ def test_adapters() -> None:
 @pytest.mark.parametrize(
     ("changes", "word"),
     [
-        ({"method": "QLoRA"}, "QLoRA"),
-        ({"base_quantization": "bnb.nf4"}, "QLoRA"),
-        ({"method": "LoRA (emb)"}, "embeddings"),
         ({"method": "IA3"}, "not known"),
         ({"optimizer": "bnb 8-bit AdamW"}, "8-bit"),
     ],
