@@ -59,12 +59,25 @@ def _page(found: Coverage) -> str:
         f"        {found.healthy:.1%} without those that met a fault of their cluster",
         f"        {found.by_source:.1%} in the mean over {len(found.sources)} sources",
         "",
+        *_parts(found),
         *_widths("a prediction", "runs", found.bands.predicted),
         "",
         *_widths("a prediction that a measured run corrects", "pairs of runs", found.bands.anchored),
         *(["", *ratio_lines(found.ratios)] if found.ratios is not None else []),
     ]
     return "\n".join(lines)
+
+
+def _parts(found: Coverage) -> list[str]:
+    """By trainer, kind of plan and scale, where there are runs enough."""
+    lines: list[str] = []
+    for kind, parts in found.parts.items():
+        rows = [
+            [name, f"{one.runs:,}", f"{one.inside:.0%}", f"{one.band:.2f}", f"{one.bias:.2f}"]
+            for name, one in parts.items()
+        ]
+        lines += [table([kind, "runs", "inside", "band", "measured / predicted"], rows), ""]
+    return lines
 
 
 def _widths(title: str, examples: str, found: Widths) -> list[str]:

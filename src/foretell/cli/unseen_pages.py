@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -30,20 +30,52 @@ def choose_all(done: Sequence[tuple[Study, list[ComparedRun]]]) -> None:
     from foretell.files import save
     from foretell.validation import left_out
     from foretell.validation.in_view import in_view
-    from foretell.validation.sources import healthy, source_of
 
-    runs = left_out.prepared(
-        (source_of(study.family, study.name, one.row), one)
-        for study, compared in done
-        for one in compared
-        if healthy(one.row)
-    )
+    runs = left_out.prepared(_by_source(done))
     chosen: dict[str, dict[Slot, Any]] = {}
     for source in sorted({source for sources in in_view().values() for source in sources}):
         chosen[source] = left_out.choose(source, runs)
         for slot, value in chosen[source].items():
             click.echo(f"{source}: {slot.owner} {slot.key} = {value}")
     save(left_out.FILE, left_out.encoded(chosen), "constants")
+
+
+def answer_ablation(done: Sequence[tuple[Study, list[ComparedRun]]], as_json: bool) -> str:
+    """What each constant is worth."""
+    import msgspec
+
+    from foretell.validation.ablation import RUNS, ablated
+    from foretell.validation.left_out import prepared
+
+    found = list(ablated(prepared(_by_source(done), RUNS)))
+    if as_json:
+        return msgspec.json.encode(
+            {"constants": [{**msgspec.structs.asdict(one), "stays": one.stays} for one in found]}
+        ).decode()
+    rows = [
+        [f"{one.owner} {one.key}", f"{100 * one.seen:+.1f}", "-" if one.unseen is None else f"{100 * one.unseen:+.1f}"]
+        for one in sorted(found, key=lambda one: (one.unseen is None, one.seen))
+    ]
+    felt = [one for one in found if one.felt]
+    stay = sum(one.stays for one in felt)
+    lines = [
+        table(["error without it, points more", "its sources", "others"], rows),
+        "",
+        "its sources: those that it was chosen on; others: sources that did not see it,",
+        "or for which it was chosen again without them. The constant of the trainer",
+        "below takes its place.",
+        f"{len(found)} constants have another one below. Some run feels {len(felt)} of them;",
+        f"predictions are worse without {stay}.",
+    ]
+    return "\n".join(lines)
+
+
+def _by_source(done: Sequence[tuple[Study, list[ComparedRun]]]) -> Iterator[tuple[str, ComparedRun]]:
+    """Healthy runs, and who measured them."""
+    from foretell.validation.sources import healthy, source_of
+
+    for study, compared in done:
+        yield from ((source_of(study.family, study.name, one.row), one) for one in compared if healthy(one.row))
 
 
 def unseen_lines(scores: UnseenScores, more: bool) -> list[str]:

@@ -97,7 +97,7 @@ class Attention(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     kernel: Kernel
     score_bytes: PerScore  # traffic of the unfused softmax and dropout, forward
     score_backward: Ratio  # backward traffic over forward traffic
-    peak: Shares  # share of the matrix peak that the flash kernel reaches forward, by architecture
+    peak: Shares  # share of the matrix peak that a flash kernel reaches forward, by generation and architecture
     flash_backward: Divisor  # its rate backward over its rate forward; the work is 2.5 times as much
     layer_passes: Ratio  # over the hidden tensor in fp32, forward, where norms, GELU, dropout are written out in pieces
 

@@ -27,6 +27,12 @@ LEAST_TRAINERS: Final = 3
 """From which on one can be left out."""
 
 
+SCALES: Final = ((1, "1"), (8, "2 to 8"), (64, "9 to 64"), (512, "65 to 512"), (math.inf, "more than 512"))
+
+LEAST_RUNS: Final = 20
+"""From which on a share of runs inside says something of a trainer, a kind of plan or a scale."""
+
+
 class Residual(NamedTuple):
     """One run: why its prediction could be wrong, and how far it was."""
 
@@ -39,6 +45,14 @@ class Residual(NamedTuple):
     healthy: bool
     device: str = ""
     trainer: str = ""
+    axes: tuple[str, ...] = ()  # with more than one rank
+
+    @property
+    def parts(self) -> Iterator[tuple[str, str]]:
+        """What it is counted under besides its source."""
+        yield "trainer", self.trainer
+        yield "plan", " ".join(self.axes) or "one device"
+        yield "ranks", next(word for most, word in SCALES if self.ranks <= most)
 
 
 class HeldOutSource(msgspec.Struct, frozen=True):
@@ -58,6 +72,7 @@ class Coverage(msgspec.Struct, frozen=True):
     healthy: float  # of the others
     by_source: float  # mean over sources
     sources: dict[str, HeldOutSource]
+    parts: dict[str, dict[str, HeldOutSource]]  # by trainer, kind of plan and ranks, healthy runs
     bands: Bands
     ratios: RatioCoverage | None  # None: pairs of too few sources
 
@@ -75,6 +90,7 @@ def residuals(family: str, study: str, compared: Iterable[ComparedRun]) -> Itera
             group=(table_of(family, study, row), row.trainer, found.cluster.split("x")[-1].split(",")[0]),
             device=_device(found.cluster),
             trainer=row.trainer,
+            axes=tuple(dict.fromkeys(axis.word for axis in row.plan.axes if axis.world > 1)),
             model=row.model,
             ranks=found.ranks,
             healthy=healthy(row),
@@ -110,21 +126,31 @@ def coverage(found: Sequence[Residual], pairs: Sequence[MeasuredPair] = ()) -> C
     anchored = learnt_widths(anchors, left_out(anchors)[0])
     inside = scores <= learnt.stretch
     logs = numpy.array([one.log for one in found])
-    sources: dict[str, HeldOutSource] = {}
-    for source in sorted(set(lesson.source)):
-        own = numpy.array([other == source for other in lesson.source]) & lesson.healthy
-        sources[source] = HeldOutSource(
+
+    def held(own: numpy.ndarray) -> HeldOutSource:
+        return HeldOutSource(
             runs=int(own.sum()),
             inside=float(inside[own].mean()),
             band=math.exp(learnt.stretch * float(numpy.median(widths[own]))),
             bias=math.exp(float(numpy.median(logs[own]))),
         )
+
+    names = numpy.array(lesson.source)
+    sources = {source: held((names == source) & lesson.healthy) for source in sorted(set(lesson.source))}
+    parts: dict[str, dict[str, HeldOutSource]] = {}
+    tags = [dict(one.parts) if one.healthy else {} for one in found]
+    for kind in dict.fromkeys(kind for one in tags for kind in one):
+        for part in sorted({one[kind] for one in tags if one}):
+            own = numpy.array([one.get(kind) == part for one in tags])
+            if own.sum() >= LEAST_RUNS:
+                parts.setdefault(kind, {})[part] = held(own)
     return Coverage(
         runs=len(found),
         inside=float(inside.mean()),
         healthy=float(inside[lesson.healthy].mean()),
         by_source=float(numpy.mean([one.inside for one in sources.values()])),
         sources=sources,
+        parts=parts,
         bands=Bands(learnt, anchored),
         ratios=ratio_coverage(pairs) if len({pair.source for pair in pairs}) >= LEAST_SOURCES else None,
     )

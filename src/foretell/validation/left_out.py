@@ -1,9 +1,11 @@
 """Constants chosen again without the runs of one source, and predictions with them: errors on what was never seen.
 
-A source that is left out takes the constants with it that it was in view of (`in_view.toml`). Where other sources were
-in view too, such a constant is chosen again on their runs, among the values that other software has; where none was, it
-is that of the trainer below. What matrix units reach is chosen again on all other runs of the architecture.
-`foretell validate --choose` does it and writes `left_out.json`.
+Constants form a hierarchy: what a trainer does not know of itself is that of the trainer it is based on, down to
+PyTorch as it comes. A source that is left out takes the constants with it that it was in view of (`in_view.toml`).
+Where other sources were in view too, such a constant is chosen again on their runs, among the values that other
+software has, and departs from the trainer below only if they agree on it (`choose`); where none was, it is that of the
+trainer below. What matrix units reach is chosen again on all other runs of the architecture. `foretell validate
+--choose` does it and writes `left_out.json`.
 """
 
 from __future__ import annotations
@@ -43,6 +45,9 @@ CELL_ROWS: Final = 8
 WORST: Final = 0.7
 """Logarithm of the error beyond which a run counts no more: one that is twice off has another cause."""
 
+STEPS: Final = tuple(2 ** (-step / 2) for step in range(9))
+"""Of the largest value that other software has, down to a sixteenth."""
+
 REACHED: Final = tuple(round(0.56 + 0.02 * step, 2) for step in range(0, 20, 2))
 """Shares of the peak that matrix units may reach."""
 
@@ -73,23 +78,18 @@ class Prepared(NamedTuple):
         """Runs of one source and trainer."""
         return self.source, self.row.trainer
 
-    def log(self, predict_it: Predictor) -> float:
-        """Logarithm of measured over predicted."""
-        found = as_timed(predict_it(self.setting, self.cluster), self.row)
-        return math.log(self.row.step_seconds / found.step_seconds)
 
-
-def prepared(runs: Iterable[tuple[str, ComparedRun]]) -> list[Prepared]:
+def prepared(runs: Iterable[tuple[str, ComparedRun]], most: int = CELL_ROWS) -> list[Prepared]:
     """Some runs of each source and trainer that were predicted and timed as stated, evenly taken."""
     cells: dict[tuple[str, str], list[tuple[str, MeasuredRun]]] = {}
     for source, one in runs:
         if one.time is not None and not one.row.assumed:
             cells.setdefault((source, one.row.trainer), []).append((source, one.row))
-    return [Prepared(source, row, *question(row)) for cell in cells.values() for source, row in _some(cell)]
+    return [Prepared(source, row, *question(row)) for cell in cells.values() for source, row in _some(cell, most)]
 
 
-def _some(cell: list[tuple[str, MeasuredRun]]) -> Iterator[tuple[str, MeasuredRun]]:
-    count = min(CELL_ROWS, len(cell))
+def _some(cell: list[tuple[str, MeasuredRun]], most: int) -> Iterator[tuple[str, MeasuredRun]]:
+    count = min(most, len(cell))
     return (cell[at * len(cell) // count] for at in range(count))
 
 
@@ -135,33 +135,56 @@ def is_touched(row: MeasuredRun, device: str, architecture: str, source: str) ->
 
 
 def choose(source: str, runs: Sequence[Prepared]) -> dict[Slot, Any]:
-    """The constants that a source was in view of, chosen again on all other runs, one after the other."""
+    """The constants that a source was in view of, chosen again on all other runs, one after the other.
+
+    The first candidate is that of the trainer below. Another one is taken if it is nearer to the other sources by more
+    than they differ on that (one standard error of the mean over sources, as trees are pruned; Breiman et al. 1984): a
+    constant that one source alone likes belongs to it and not to the trainer.
+    """
     others = [one for one in runs if one.source != source]
     chosen: dict[Slot, Any] = {}
     for slot in slots_of(source):
         if slot.kind == "trainers" and not in_view()[slot] - {source}:
             continue  # nobody else used it: the trainer below says
         values = candidates(slot, source)
-        affected = _affected(slot, source, [one for one in others if _bears_on(slot, one)], chosen, values)
+        affected = _affected(source, [one for one in others if bears_on(slot, one)], chosen, slot, values)
         if affected:
-            chosen[slot] = min(values, key=lambda value: _miss(affected, source, {**chosen, slot: value}))
+            chosen[slot] = _best(affected, source, chosen, slot, values)
     return chosen
 
 
 def _affected(
-    slot: Slot, source: str, runs: Sequence[Prepared], chosen: Chosen, values: Sequence[Any]
+    source: str, runs: Sequence[Prepared], chosen: Chosen, slot: Slot, values: Sequence[Any]
 ) -> list[Prepared]:
     """The runs whose source and trainer feel the constant at all, by one run of each."""
-    if len(values) < 2:
-        return []
-    ways = [predictor_without(source, {**chosen, slot: value}) for value in values]
     first = {one.cell: one for one in reversed(runs)}
-    felt = {cell for cell, one in first.items() if len({one.log(way) for way in ways}) > 1}
+    felt = {
+        cell for cell, one in first.items() if len({_log(one, source, {**chosen, slot: value}) for value in values}) > 1
+    }
     return [one for one in runs if one.cell in felt]
 
 
+def _best(runs: Sequence[Prepared], source: str, chosen: Chosen, slot: Slot, values: Sequence[Any]) -> Any:
+    """The first value, or the best of those that are better by more than sources differ on it."""
+    ways = [_misses(runs, source, {**chosen, slot: value}) for value in values]
+    if slot.kind == "kernels":  # a figure of the device, which has nothing below it
+        return min(zip(values, ways, strict=True), key=lambda way: statistics.fmean(way[1].values()))[0]
+    taken, most = values[0], 0.0
+    for value, misses in zip(values[1:], ways[1:], strict=True):
+        gains = [ways[0][of] - miss for of, miss in misses.items()]
+        if statistics.fmean(gains) > max(most, _standard_error(gains)):
+            taken, most = value, statistics.fmean(gains)
+    return taken
+
+
+def _standard_error(sample: Sequence[float]) -> float:
+    """Of the mean; one source alone has none."""
+    return statistics.stdev(sample) / math.sqrt(len(sample)) if len(sample) > 1 else 0.0
+
+
 def candidates(slot: Slot, source: str) -> list[Any]:
-    """What a constant may be: what other software has for it whose choice did not see the source."""
+    """What a constant may be: that of the trainer below, what other software has for it whose choice did not see the
+    source, and steps down from the largest of them."""
     if slot.kind == "kernels":
         return list(REACHED)
     below = [level.name for level in chain(slot.owner)[1:]]  # first: where runs do not care, it is as below
@@ -170,23 +193,66 @@ def candidates(slot: Slot, source: str) -> list[Any]:
         for name in (*below, *names())
         if slot.key in own(trainer(name).name) and source not in in_view().get(Slot("trainers", name, slot.key), ())
     ]
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys([*found, *_steps(found)]))
 
 
-def _bears_on(slot: Slot, one: Prepared) -> bool:
+def _steps(found: Sequence[Any]) -> Iterator[Any]:
+    """Values between nothing and the largest, of a number or of a table with one; words have none between them."""
+    numbers = [value for value in found if isinstance(value, float) and math.isfinite(value)]
+    alone = [number for value in found for number in _alone(value)]
+    for share in STEPS:
+        if numbers:
+            yield max(numbers) * share
+        if alone:
+            yield (("any", max(alone) * share),)
+
+
+def _alone(value: Any) -> Iterator[float]:
+    match value:
+        case (("any", float(number)),):
+            yield number
+        case _:
+            pass
+
+
+def bears_on(slot: Slot, one: Prepared) -> bool:
+    """Whether a run is predicted with the constant."""
     if slot.kind == "kernels":
         return slot.owner in (one.cluster.device.name, one.cluster.device.architecture)
     holder = next((level.name for level in chain(one.row.trainer) if slot.key in own(level.name)), "")
     return holder == slot.owner
 
 
-def _miss(runs: Sequence[Prepared], source: str, chosen: Chosen) -> float:
-    """How far predictions are from the runs, every source and trainer with the same weight."""
+def _misses(runs: Sequence[Prepared], source: str, chosen: Chosen) -> dict[str, float]:
+    """How far predictions are from the runs of each source; its trainers have the same weight."""
     cells: dict[tuple[str, str], list[float]] = {}
-    predictor = predictor_without(source, chosen)
     for one in runs:
-        cells.setdefault(one.cell, []).append(min(WORST, abs(one.log(predictor))))
-    return statistics.fmean(statistics.fmean(cell) for cell in cells.values())
+        cells.setdefault(one.cell, []).append(min(WORST, abs(_log(one, source, chosen))))
+    sources: dict[str, list[float]] = {}
+    for (of, _), cell in cells.items():
+        sources.setdefault(of, []).append(statistics.fmean(cell))
+    return {of: statistics.fmean(means) for of, means in sources.items()}
+
+
+_LOGS: Final[dict[tuple[Any, ...], float]] = {}
+"""Runs predicted with some constants: most sources leave the same ones."""
+
+
+def _log(one: Prepared, source: str, chosen: Chosen) -> float:
+    """Logarithm of measured over predicted, as if a source had never been seen."""
+    constants = constants_without(one.setting.trainer.name, source, chosen)
+    return log_with(one, constants, cluster_without(one.cluster, source, chosen))
+
+
+def log_with(one: Prepared, constants: Mapping[str, Any], cluster: Cluster) -> float:
+    """The same with these constants of its trainer, on this cluster."""
+    reached = tuple((unit, value.products) for unit, value in cluster.device.reached.items())
+    key = (one.source, one.row.id, one.row.trainer, tuple(sorted(constants.items())), reached)
+    if key not in _LOGS:
+        setting = msgspec.structs.replace(one.setting, trainer=changed(one.setting.trainer, constants))
+        found = as_timed(predict(setting, cluster), one.row)
+        _LOGS[key] = math.log(one.row.step_seconds / found.step_seconds)
+    return _LOGS[key]
 
 
 def log_ratio(compared: ComparedRun) -> float:

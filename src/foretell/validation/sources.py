@@ -13,6 +13,7 @@ TOGETHER: Final = {
     **dict.fromkeys(("pdlf", "pdll", "pdlt", "paradl"), "pdl"),
     **dict.fromkeys(("timm", "timmn", "timm10", "timm11"), "timm"),
     **dict.fromkeys(("mlp", "mlq"), "mlp"),
+    **dict.fromkeys(("dle", "nvidia-dle-bert"), "dle"),
     **dict.fromkeys(("vtrain_single", "vtrain_multi"), "vtrain"),
     **dict.fromkeys(("measured", "second", "unseen", "compiled"), "h200_steps"),
 }

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from foretell.validation.unseen import UnseenScores
 
 REASONS_SHOWN = 8
+OWN_STEPS = ("coverage", "choose", "ablate")
+"""Views that are learnt from our own training steps too."""
 
 
 @click.command("validate", short_help="Predictions against published runs.")
@@ -32,6 +34,7 @@ REASONS_SHOWN = 8
 @click.option("--regret", "view", flag_value="regret", help="What following the predictions would have cost.")
 @click.option("--coverage", "view", flag_value="coverage", help="Share of runs inside, each source left out in turn.")
 @click.option("--constants", "view", flag_value="constants", help="Every constant that measured runs were used for.")
+@click.option("--ablate", "view", flag_value="ablate", help="What each constant is worth: errors without it.")
 @click.option("--html", metavar="FILE", help="Write a report to look at: one file, with charts.")
 @click.option("--learn", type=click.Path(dir_okay=False, path_type=Path), hidden=True, help="Write learnt bands here.")
 @click.option("--choose", "view", flag_value="choose", hidden=True, help="Choose constants again without each source.")
@@ -67,7 +70,7 @@ def command(
         return
     if files and names:
         raise BadInput("--study names one that ships, and files are given", fix="one of them")
-    more = published.own_files() if view == "coverage" and not files and not names else []
+    more = published.own_files() if view in OWN_STEPS and not files and not names else []
     studies = [read(path) for path in (files or [*published.files(*names), *more])]
     done: list[tuple[Study, list[ComparedRun]]] = []
     for study in studies:
@@ -89,6 +92,11 @@ def command(
         from foretell.cli.unseen_pages import choose_all
 
         choose_all(done)
+        return
+    if view == "ablate":
+        from foretell.cli.unseen_pages import answer_ablation
+
+        click.echo(answer_ablation(done, as_json))
         return
     click.echo(_answer(done, view, subsets, as_json))
 

@@ -102,11 +102,11 @@ def _fused(action: Compute, device: Device, form: Format, trainer: Trainer) -> K
     elif _is_split(device, form):
         peak = SPLIT_FLOPS * device.multiprocessors * device.clock_hz * _reach(action, SPLIT_RAMP)
         backward = SPLIT_BACKWARD
-    elif kernels.kernel == "flash3" and built.flash3:
-        peak = device.matrix_rate(form.other_kernels) * look_up(kernels.peak, *built.words)
-        peak = peak * _reach(action, RAMP)
     else:
-        peak = device.matrix_rate(form.other_kernels) * look_up(kernels.peak, *built.words)
+        made = "flash2" if kernels.kernel == "flash3" and not built.flash3 else kernels.kernel
+        words = (*(f"{made}-{word}" for word in built.words), made, *built.words)
+        peak = device.matrix_rate(form.other_kernels) * look_up(kernels.peak, *words)
+        peak = peak * _reach(action, RAMP) if made == "flash3" else peak
     if action.part != "forward":
         peak = peak * backward
     # Blocks of queries go to multiprocessors side by side. Taken for the first generation too: with a whole head for

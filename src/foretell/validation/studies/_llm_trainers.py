@@ -33,6 +33,8 @@ FRAMEWORKS: Final[tuple[tuple[str, str], ...]] = (
     (r"megatron", "megatron-lm"),
     (r"fsdp", "fsdp"),
     (r"internevo", "internevo"),
+    (r"apex", "nvidia-bert"),  # NVIDIA's own scripts of BERT
+    (r"nvfuser", "pytorch-1"),
     (r"pytorch|ddp", "pytorch"),
 )
 """Pattern to trainer, the first that is found; empty for those that no trainer describes, whatever else they name."""
@@ -56,6 +58,8 @@ def _nearest(line: Line) -> str:
 
 
 def _of_its_time(found: str, year: int, line: Line) -> str:
+    if found == "nvidia-bert" and year <= 2020:
+        return "nvidia-bert-2020"
     if found == "deepspeed" and year <= 2021:
         return "deepspeed-2021"
     if found == "megatron-deepspeed" and year <= 2022:
