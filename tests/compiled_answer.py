@@ -15,6 +15,7 @@ from foretell.cost.price import priced
 from foretell.hardware.catalog import cluster
 from foretell.model.source import load
 from foretell.plan.job import Job
+from foretell.plan.schedule import find
 from foretell.plan.setting import Setting
 from foretell.plan.text import parse
 from foretell.plan.trainer import trainer
@@ -27,7 +28,7 @@ ZEROS = {"zeros": "foretell.timeline.peak_memory", "whole_zeros": "foretell.time
 
 def answer() -> list[Any]:
     """An order of slots, and memory slot by slot: rows of numbers that kernels return or write to."""
-    order = unroll.order("interleaved", 2, 4, 2)
+    order = unroll.order(find("interleaved"), 2, 4, 2)
     rows = [[int(number) for number in row] for row in (order.rank, order.kind, order.stage, order.takes, order.puts)]
     graph = load("gpt:layers=4,hidden=64,heads=4,vocab=128,seq=32", 8)
     setting = Setting(graph, Job(batch=32), parse("pp2:zb-h1 dp2:zero1 +m4"), trainer("pytorch"))

@@ -10,6 +10,7 @@ import pytest
 import foretell
 from foretell import caches
 from foretell.cost import weight_traffic
+from foretell.plan.schedule import find
 from foretell.program import activation_memory, lower
 from foretell.timeline.unroll import order
 
@@ -55,7 +56,7 @@ def test_long_orders_count_though_their_rows_are_no_blocks(monkeypatch: pytest.M
     order.cache_clear()
     caches.make_room()
     before = caches._limit[0]
-    slots = len(order("1f1b", 4, 512, 1).rank)
+    slots = len(order(find("1f1b"), 4, 512, 1).rank)
     assert before - caches._limit[0] >= slots * 8 * 10 // caches.BLOCK
 
 

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from foretell import fit, predict
+
 ALWAYS = ("predict",)
 LLAMA = ("llama3.2-1b:layers=4", "--on", "8xh100", "--plan", "dp2 tp4:sp +bf16", "--batch", "8")
 LARGE = ("llama3-70b", "--on", "8xh100", "--plan", "dp8:zero3 +bf16", "--batch", "8")
@@ -173,3 +175,34 @@ def test_bad_input_is_a_message(foretell: Any, arguments: tuple[str, ...], said:
     assert said in ran.err
     assert "Traceback" not in ran.err
     assert "try" in ran.err or "Usage" in ran.err or "one of" in ran.err
+
+
+# The forward pass alone. -----------------------------------------------------------------------------
+
+FORWARD = ("gpt2", "--on", "8xh100", "--plan", "dp8 +bf16", "--batch", "64", "--forward")
+
+
+def test_a_forward_pass_is_predicted_by_every_door(foretell: Any) -> None:
+    told, page = json.loads(foretell(*FORWARD, "--json").out), foretell(*FORWARD).out
+    found = predict("gpt2", "8xh100", "dp8 +bf16", 64, forward=True)
+    assert told["forward"] is True
+    assert told["step_seconds"] == found.step_seconds
+    assert set(told["breakdown"]) <= {"forward", "host"}
+    assert "64 sequences a forward pass" in page
+    assert "no measured run is like this one" in page
+    fitted = fit("gpt2", "8xh100", "dp8 +bf16", batch=64, forward=True).prediction
+    assert (fitted.step_seconds, fitted.memory_bytes) == (found.step_seconds, found.memory_bytes)
+
+
+def test_a_whole_forward_run_has_seconds_and_no_checkpoints(foretell: Any) -> None:
+    head = foretell(*FORWARD, "--samples", "1M", "--price", "2", "--storage", "10 GB/s").out.partition("step time")[0]
+    assert re.search(r"whole run +[0-9.]+ (s|min), 15,625 steps", head)
+    assert "training" not in head
+    assert "checkpoints" not in head
+
+
+@pytest.mark.parametrize("more", [("--keep", "kept.json"), ("--anchor", "run.json"), ("--oracle", "paper")])
+def test_what_is_of_training_steps_does_not_go_with_a_forward_pass(foretell: Any, more: tuple[str, str]) -> None:
+    found = foretell(*FORWARD, *more)
+    assert found.code == 2
+    assert more[0] in found.err

@@ -26,13 +26,13 @@ LONG_FUNCTIONS: dict[str, int] = {}
 
 MANY_PARAMETERS = {
     # what people call, with a keyword for each option of the command
-    "functions/plans.py:fit": 13,
-    "functions/plans.py:predict": 17,
+    "functions/plans.py:fit": 14,
+    "functions/plans.py:predict": 18,
     "functions/runs.py:run": 16,
     "functions/runs.py:simulate": 15,
     "functions/searches.py:choose_batch": 18,
     "functions/searches.py:diff": 9,
-    "functions/searches.py:plan": 18,
+    "functions/searches.py:plan": 19,
     "functions/searches.py:scale": 15,
     "functions/searches.py:sweep": 18,
     "functions/searches.py:whatif": 15,

@@ -48,7 +48,7 @@ def _winner(answer: PlanningAnswer, step: Prediction, price: float, by: str) -> 
         *_closeness(answer, step),
     ]
     if step.training:
-        lines += run_lines(step.training, price)
+        lines += run_lines(step.training, price, step.forward)
     elif price:
         cost = found.ranks * 1000 * step.step_seconds / HOUR * price
         lines.append(("cost", f"{cost:,.2f} for a thousand steps, at {price:g} per GPU-hour"))

@@ -47,6 +47,9 @@ def _today(options: dict[str, Any]) -> Today | None:
         return None
     from foretell.cli.config_options import model_of, today, typed
 
+    if options["forward"]:
+        raise BadInput("a configuration is of a training", where="--from-config, --forward", fix="one of the two")
+
     if options["batch_per_rank"] is not None or is_choice(options):
         raise BadInput("another way to say the batch", where="--from-config", fix="--batch N, or the file's own")
     found = today(file, options["on"], batch_of(options["batch"]))
@@ -118,6 +121,7 @@ def is_choice(options: dict[str, Any]) -> bool:
     for name, wrong in (
         ("--batch-per-rank", options["batch_per_rank"] is not None),
         ("--deadline", options["deadline"] is not None),
+        ("--forward", options["forward"]),
         (f"--by {options['by']}", options["by"] not in ("time", "money")),
     ):
         if wrong:

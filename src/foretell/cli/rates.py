@@ -47,13 +47,14 @@ def step_lines(found: Prediction) -> Lines:
 def batch_text(found: Prediction) -> str:
     """64 sequences a step: micro-batch size 1, 8 accumulation steps."""
     what = found.sample if found.batch == 1 else f"{found.sample}s"
-    return f"{found.batch:,} {what} a step: {micro_batch_text(found)}"
+    step = "a forward pass" if found.forward else "a step"
+    return f"{found.batch:,} {what} {step}: {micro_batch_text(found)}"
 
 
 def micro_batch_text(found: Prediction) -> str:
     """micro-batch size 1, 8 accumulation steps; through a pipeline they are micro-batches."""
     count = step_rates(found).accumulation
-    if len(found.memory.by_stage) > 1:
+    if len(found.memory.by_stage) > 1 or found.forward:
         return f"micro-batch size {found.micro_batch:,}, {count:,} micro-batch{'' if count == 1 else 'es'}"
     steps = "no gradient accumulation" if count == 1 else f"{count:,} accumulation steps"
     return f"micro-batch size {found.micro_batch:,}, {steps}"

@@ -74,6 +74,8 @@ CALIBRATION = click.option(
 )
 PRECISION = click.option("--precision", metavar="NAME", default="", help="bf16, fp8, ... (bf16 if the device has it).")
 
+FORWARD = click.option("--forward", is_flag=True, help="The forward pass alone: batch inference, evaluation.")
+
 ONE_PLAN = (MODEL, FROM_CONFIG, PLAN, ON, BATCH, BATCH_PER_RANK, SEQ, TRAINER, OPTIMIZER)
 """A model under a plan."""
 

@@ -112,9 +112,11 @@ def span(text: str | None, where: str) -> float:
 # what is said about a run
 
 
-def run_lines(run: Training, price: float) -> list[tuple[str, str]]:
-    """A run in a few lines, name and text."""
+def run_lines(run: Training, price: float, forward: bool) -> list[tuple[str, str]]:
+    """A run in a few lines, name and text; `forward`: nothing is trained in it."""
     lines = [("training", f"{_days(run.days)}, {_whole(run.steps)} steps")]
+    if forward:
+        lines = [("whole run", f"{show_span(run.seconds)}, {_whole(run.steps)} steps")]
     if run.goodput < 0.9995:
         lines.append(("goodput", f"{show_percent(run.goodput)} of the wall-clock time goes into steps that count"))
     if run.input_seconds:
@@ -127,7 +129,8 @@ def run_lines(run: Training, price: float) -> list[tuple[str, str]]:
     if math.isfinite(run.mtbf):
         lines.append(("failures", f"one every {show_span(run.mtbf)}, {show_number(run.failures)} in all"))
     if price:
-        lines.append(("cost", f"{_whole(run.cost)}, at {price:g} per GPU-hour"))
+        cost = f"{run.cost:,.2f}" if forward else _whole(run.cost)
+        lines.append(("cost", f"{cost}, at {price:g} per GPU-hour"))
     return lines
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from foretell.model.optimizer import update_rule
+from foretell.plan.facts import facts
 from foretell.plan.plan import Plan
 from foretell.plan.policies.execution import Execution
 from foretell.plan.policies.overlap import Overlap
@@ -22,11 +23,14 @@ arXiv 2101.06840, Table 4, CPU-Adam). The ranks of a node share them."""
 AGAIN = 4 / 3
 """Passes with recomputation over passes without: a second forward pass beside one forward and two backward."""
 
+FORWARD = 1 / 3
+"""The forward pass of both, by the same count: of what a trainer's constants say of a layer and its two passes."""
+
 
 def as_executed(setting: Setting) -> Trainer:
     """The trainer as the plan has it run: how kernels are started (a recorded step costs the host nothing), and whether
     anything travels beside them."""
-    found = setting.trainer
+    found = setting.trainer if facts(setting.graph).trains else _forward_alone(setting.trainer)
     if setting.plan.policy(Overlap).when == "never":
         tensor = msgspec.structs.replace(found.tensor, overlap=0.0, pieces=0.0)
         found = msgspec.structs.replace(found, tensor=tensor)
@@ -37,6 +41,13 @@ def as_executed(setting: Setting) -> Trainer:
     if mode == "captured":
         host = msgspec.structs.replace(host, launch=0.0, layer=0.0, tensor=0.0)
     return msgspec.structs.replace(found, execution=mode, host=host)
+
+
+def _forward_alone(trainer: Trainer) -> Trainer:
+    """The trainer's host in a step without a backward pass."""
+    names = ("layer", "microbatch", "floor", "floor_tensor", "floor_pair", "device_layer")
+    less = {name: getattr(trainer.host, name) * FORWARD for name in names}
+    return msgspec.structs.replace(trainer, host=msgspec.structs.replace(trainer.host, **less))
 
 
 def host_update_seconds(moved: Quantity, ranks: int) -> Quantity:

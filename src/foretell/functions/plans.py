@@ -32,6 +32,7 @@ def predict(
     optimizer: str = "",
     seq: int | None = None,
     batch_per_rank: int | None = None,
+    forward: bool = False,
     tokens: float = 0.0,
     samples: float = 0.0,
     epochs: float = 1.0,
@@ -48,7 +49,8 @@ def predict(
     or samples to train on, its `training` is the whole run: days, goodput, and money at a price per GPU-hour.
     What a run meets beside its steps (input, checkpoints, failures) is a `foretell.oracle.training.Conditions`.
     Files of `foretell calibrate`, of `foretell profile` and of measurements put what was measured in place of formulas.
-    A `foretell.hardware.disturbance.Disturbance` says what is wrong with the machine.
+    A `foretell.hardware.disturbance.Disturbance` says what is wrong with the machine. With `forward` a step is the
+    forward pass alone: batch inference, evaluation.
     """
     from foretell.oracle import training
     from foretell.oracle.predicted import predicted
@@ -63,6 +65,7 @@ def predict(
         seq=seq,
         trainer=trainer,
         optimizer=optimizer,
+        forward=forward,
         calibration=calibration,
         profile=profile,
         anchor=anchor,
@@ -115,6 +118,7 @@ def fit(
     trainer: str = "pytorch",
     optimizer: str = "",
     seq: int | None = None,
+    forward: bool = False,
     tokens: float = 0.0,
     samples: float = 0.0,
     epochs: float = 1.0,
@@ -124,7 +128,8 @@ def fit(
 ) -> Fit:
     """Whether a model fits a cluster, with which plan, how many samples at a time, and else what would.
 
-    A whole run is asked about as in `predict`, and found in the `training` of its `prediction`.
+    A whole run is asked about as in `predict`, and found in the `training` of its `prediction`; so is the forward
+    pass alone.
     """
     from foretell.oracle import fit as oracle
     from foretell.oracle import training
@@ -138,6 +143,7 @@ def fit(
         seq=seq,
         trainer=trainer,
         optimizer=optimizer,
+        forward=forward,
         calibration=calibration,
         run=training.run(tokens, samples, epochs, price, conditions),
     )

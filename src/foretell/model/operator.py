@@ -156,6 +156,10 @@ class Operator(msgspec.Struct, frozen=True, tag_field="operator", omit_defaults=
         """Tensors made only to be kept: name to (loops, element type; 'same' is x's type)."""
         return {}
 
+    def evaluated(self) -> Operator | None:
+        """What it is where nothing is trained, after `model.eval()`; None: it passes on what it gets."""
+        return self
+
     def need(self, loop: str) -> Need:
         """What splitting this loop asks for in the forward pass."""
         return Need.NOTHING if loop in self.spans["y"] else Need.SUM

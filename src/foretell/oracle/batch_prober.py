@@ -13,11 +13,11 @@ import msgspec
 from foretell.errors import ForetellError
 from foretell.hardware.cluster import Cluster
 from foretell.model.graph import Graph
-from foretell.model.source import LARGEST_BATCH, load
+from foretell.model.source import LARGEST_BATCH
 from foretell.oracle.calibrations import elsewhere, with_calibration
 from foretell.oracle.predict import Prediction, predict
 from foretell.oracle.request import Request
-from foretell.oracle.resolve import SIZABLE, place_of, setting_of
+from foretell.oracle.resolve import SIZABLE, loaded, place_of, setting_of
 from foretell.plan.facts import facts
 from foretell.plan.fitness import broken
 from foretell.plan.job import batch_ranks
@@ -77,7 +77,7 @@ class BatchProber:
         self.request, self.cluster, self.trainer = request, request.place, trainer(request.trainer)
         self._graphs: dict[tuple[int, int, str], Graph] = {}
         self._found: dict[tuple[Plan, int, str, int], ProbedPlan | str] = {}
-        first = request.graph or load(request.model, None, request.seq or None)
+        first = request.graph or loaded(request, None, request.seq)
         self.fixed = first if request.graph or first.source not in SIZABLE else None
         self._calibration_notes = place_of(request).notes  # refused here if it is of another device
         self.facts = facts(first)
@@ -170,7 +170,7 @@ class BatchProber:
             return self.fixed
         key = (batch, seq, dtype)
         if key not in self._graphs:
-            self._graphs[key] = load(self.request.model, batch, seq or None, dtype)
+            self._graphs[key] = loaded(self.request, batch, seq, dtype)
         return self._graphs[key]
 
     def limit(self, best: ProbedPlan) -> str:

@@ -104,6 +104,20 @@ def bottlenecks(
     yield from _exhausted(causes)
 
 
+def of_forward(found: Bottleneck) -> Bottleneck:
+    """A rule that fired where nothing is trained: what it is about then, and what relieves it."""
+    return msgspec.structs.replace(found, **FORWARD.get(found.name, {}))
+
+
+FORWARD: Mapping[str, Mapping[str, str]] = {
+    "gradient exchange": {"name": "weight gathers", "relief": "a larger batch, or weights that are replicated (dp)"},
+    BUBBLE: {"relief": "more micro-batches, an interleaved schedule, or fewer stages"},
+    "memory": {"relief": "smaller micro-batches, or zero3, TP or PP, which shard the weights"},
+    "memory redundancy": {"relief": "zero3, TP or PP"},
+}
+"""Advice that is another one without gradients, states and kept activations."""
+
+
 def _behind(causes: Causes, step: float) -> Iterator[Bottleneck]:
     """Causes that are no key of the breakdown."""
     if causes.congestion >= WORTH * step:

@@ -199,7 +199,7 @@ class Parts:
 
     def unrolled(self, cut: PipelinePartition, count: int) -> dict[str, int]:
         """The rows of the orders that are played, and the rounds still to come."""
-        how = (cut.schedule.name, cut.ranks, count, cut.chunks)
+        how = (cut.schedule, cut.ranks, count, cut.chunks)
         if how not in self._unrolled:
             self._passes += cut.ranks * count * cut.chunks
             if self._passes > MANY:

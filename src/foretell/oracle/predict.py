@@ -15,7 +15,7 @@ from foretell.model.graph import Graph
 from foretell.oracle.advice import harmless
 from foretell.oracle.causes import causes, rank_work
 from foretell.oracle.evidence import evidence
-from foretell.oracle.explain import Bottleneck, bottlenecks
+from foretell.oracle.explain import Bottleneck, bottlenecks, of_forward
 from foretell.oracle.similar import SimilarAccuracy, accuracy
 from foretell.oracle.training import STEP_ALONE, Training, TrainingRun, step_input, whole
 from foretell.plan.facts import facts
@@ -32,6 +32,8 @@ from foretell.units import show_of, show_percent, show_seconds
 
 FASTER: Final = ", 3xTF32"
 """How the peak is told of plans in fp32 whose attention runs on faster units than their other products."""
+
+UNMEASURED: Final = "the 90 % interval was learnt from training steps: no forward pass alone is among the measured runs"
 
 LAYERS: Final = ("forward", "backward", "recompute")
 """Parts of a step that are the work of layers."""
@@ -67,13 +69,14 @@ class Prediction(Observation, frozen=True, kw_only=True):
     bottlenecks: tuple[Bottleneck, ...]
     provenance: dict[str, str]
     notes: tuple[str, ...]
+    forward: bool = False  # whether the step is a forward pass alone
     training: Training | None = None  # a whole run, where one is asked about
     accuracy: SimilarAccuracy | None = None  # of similar measured runs; None: none is similar
 
     def summary(self) -> Iterator[tuple[str, str]]:
         low, high = map(show_seconds, self.interval)
         yield "model", f"{self.model}, batch {self.batch:,}, on {self.cluster}"
-        yield "plan", self.plan
+        yield "plan", f"{self.plan}, forward pass only" if self.forward else self.plan
         yield "step", f"{show_seconds(self.step_seconds)} ({low} to {high}), MFU {show_percent(self.utilisation)}"
         yield from rates(self.samples_per_second, self.tokens_per_second, self.ranks)
         room = f"{show_of(self.memory_bytes, self.usable)} usable"
@@ -97,7 +100,7 @@ def predict(setting: Setting, cluster: Cluster, run: TrainingRun = STEP_ALONE) -
     many = program.plan.microbatches
     flops = work.model * many
     tokens = facts(setting.graph).sequence * setting.job.batch
-    ranks = setting.plan.ranks
+    ranks, forward = setting.plan.ranks, not facts(setting.graph).trains
     found = Prediction(
         step_seconds=step,
         memory_bytes=used.device,
@@ -129,8 +132,9 @@ def predict(setting: Setting, cluster: Cluster, run: TrainingRun = STEP_ALONE) -
         usable=usable,
         bottlenecks=(),
         provenance=known.provenance(),
-        notes=notes(program),
-        accuracy=accuracy(device.name, program.trainer.name, ranks, known.factors()),
+        notes=(*notes(program), *([UNMEASURED] if forward else [])),
+        forward=forward,
+        accuracy=None if forward else accuracy(device.name, program.trainer.name, ranks, known.factors()),
     )
     amount = whole(found, setting, cluster, run) if run.asked else None
     whole_run = msgspec.structs.replace(found, training=amount)
@@ -151,7 +155,8 @@ def _limits(plan: PricedProgram, cluster: Cluster, found: Prediction, slower: fl
     why = causes(plan.program, plan.prices, found.breakdown, lambda kind: slower * _compute(plan, kind))
     why = why._replace(redundant=slower * why.redundant, uneven=found.imbalance)
     memory = cluster.device.memory_bytes
-    return tuple(bottlenecks(found.breakdown, found.step_seconds, found.memory, memory, why, found.training))
+    limits = bottlenecks(found.breakdown, found.step_seconds, found.memory, memory, why, found.training)
+    return tuple(map(of_forward, limits) if found.forward else limits)
 
 
 def stage_work(setting: Setting, cluster: Cluster) -> list[float]:

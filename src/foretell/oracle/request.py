@@ -17,6 +17,7 @@ from foretell.hardware import catalog, quantity
 from foretell.hardware.cluster import Cluster
 from foretell.hardware.disturbance import CALM, Disturbance
 from foretell.model import source
+from foretell.model.evaluated import evaluated
 from foretell.model.graph import Graph
 from foretell.model.optimizer import OPTIMIZERS
 from foretell.oracle.training import STEP_ALONE, TrainingRun
@@ -127,6 +128,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     max_memory: float = 0.0  # bytes of a device that may be used; 0: all that it has
     top: int = TOP
     measured: MeasurementFiles = UNMEASURED
+    forward: bool = False  # a step is a forward pass: batch inference, evaluation
     run: TrainingRun = STEP_ALONE  # how much to train, and under which conditions
     disturbance: Disturbance = CALM
     upgrade: Upgrade | None = None  # of the hardware, after it was calibrated: corrections are those of the old one
@@ -145,6 +147,9 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         if self.batch and self.batch_per_rank:
             fix = "one of them: --batch 64, or --batch-per-rank 2"
             raise BadInput("a batch of all ranks, and one per rank", where="--batch", fix=fix)
+        if self.forward and self.measured.anchors:
+            what = "a forward pass alone, and a measured training step to correct it by"
+            raise BadInput(what, where="--anchor", fix="one of them")
         if self.optimizer and self.optimizer not in OPTIMIZERS:
             raise unknown("optimizer", self.optimizer, OPTIMIZERS).within("--optimizer")
         if self.precision and self.precision not in FORMATS:
@@ -190,6 +195,7 @@ class Words(TypedDict, total=False):
     calibration: str | PathLike[str]
     profile: str | PathLike[str]
     anchor: Sequence[str | PathLike[str]]
+    forward: bool
     run: TrainingRun
     disturbance: Disturbance | None
     notes: tuple[str, ...]
@@ -209,7 +215,7 @@ def read(**words: Unpack[Words]) -> Request:
     own = text if graph is not None else source.named(text)
     return Request(
         model=own,
-        graph=graph,
+        graph=evaluated(graph) if graph is not None and words.get("forward") else graph,
         cluster=named.cluster if named else None,
         plan=read_plan(plan) if plan is not None else None,
         batch=_count(words.get("batch"), "a batch of {}", "--batch", "1 or more, for all ranks together"),
@@ -236,6 +242,7 @@ def read(**words: Unpack[Words]) -> Request:
             profile=fspath(words.get("profile", "")),
             anchors=tuple(fspath(one) for one in words.get("anchor", ())),
         ),
+        forward=words.get("forward", False),
         run=words.get("run", STEP_ALONE),
         disturbance=words.get("disturbance") or CALM,
         notes=(

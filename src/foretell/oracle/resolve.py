@@ -11,6 +11,7 @@ import msgspec
 
 from foretell.errors import BadInput
 from foretell.hardware.cluster import Cluster
+from foretell.model.evaluated import evaluated
 from foretell.model.graph import Graph
 from foretell.model.resize import with_samples
 from foretell.model.source import load
@@ -77,6 +78,12 @@ def setting_of(request: Request, graph: Graph, plan: Plan, batch: int, software:
     return Setting(graph, job, plan, software or trainer(request.trainer))
 
 
+def loaded(request: Request, samples: int | None, seq: int, dtype: str = "") -> Graph:
+    """The model that a question names, as it is trained, or as its forward pass alone."""
+    found = load(request.model, samples, seq or None, dtype)
+    return evaluated(found) if request.forward else found
+
+
 def unmeasured(request: Request) -> Request:
     """The question of what a plan is, which no measurement has a say in."""
     return request.changed(measured=MeasurementFiles(calibration=NONE))
@@ -136,20 +143,20 @@ class PlanEvaluator:
 
     def _load(self, samples: int, batch: int, dtype: str) -> Graph:
         try:
-            return load(self.request.model, samples, self.request.seq or None, dtype)
+            return loaded(self.request, samples, self.request.seq, dtype)
         except BadInput:  # a graph or a factory for a batch of its own: that of the whole step
             if samples == batch:
                 raise
-            return load(self.request.model, batch, self.request.seq or None, dtype)
+            return loaded(self.request, batch, self.request.seq, dtype)
 
     def _unsized(self, samples: int, dtype: str) -> Graph:
         """The model for one sample of each rank that splits the batch, or for a batch of its own."""
         if self.request.graph is not None:
             return self.request.graph
         try:
-            return load(self.request.model, samples, self.request.seq or None, dtype)
+            return loaded(self.request, samples, self.request.seq, dtype)
         except BadInput:
-            return load(self.request.model, None, self.request.seq or None, dtype)
+            return loaded(self.request, None, self.request.seq, dtype)
 
     # rules
 

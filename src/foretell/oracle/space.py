@@ -23,6 +23,7 @@ from foretell.model.resize import with_samples
 from foretell.oracle.request import SearchConstraints
 from foretell.plan.facts import facts
 from foretell.plan.fitness import surroundings
+from foretell.plan.forward import broken_axis, broken_policy
 from foretell.plan.job import Job, batch_ranks, undivided
 from foretell.plan.legality import broken_by_axes, broken_by_pipeline
 from foretell.plan.members import policies, strategies
@@ -72,7 +73,7 @@ class Space:
         self.looked = 0  # meshes so far
         self._pipelined: dict[int, tuple[Pipeline, ...]] = {}
         self._schedulable: dict[tuple[Pipeline, int], bool] = {}
-        self.around = surroundings(facts(graph), cluster)
+        self.around, self.trains = surroundings(facts(graph), cluster), facts(graph).trains
         self._base = Setting(graph, job, Plan(), trainer)
         self._check()
 
@@ -175,7 +176,11 @@ class Space:
 
     def _broken_axis(self, choice: Strategy) -> Iterator[Refusal]:
         """The rules that refuse an axis by itself; data ranks are asked with the others."""
-        return iter(()) if choice.word == "dp" else choice.refusals(self.whole(Plan((choice,))))
+        if choice.word == "dp":
+            return iter(())
+        plan = Plan((choice,))
+        nothing_to_say = () if self.trains else broken_axis(plan, choice)
+        return itertools.chain(nothing_to_say, choice.refusals(self.whole(plan)))
 
     def _broken_mesh(self, axes: tuple[Strategy, ...]) -> Iterator[Refusal]:
         plan = Plan(axes, (self.precision,))
@@ -231,7 +236,8 @@ class Space:
         return self._pipelined[ranks]
 
     def _says(self, pipeline: Pipeline) -> bool:
-        return self._passes(cannot_say_pipeline(self.trainer.offered, pipeline))
+        nothing_to_say = () if self.trains else broken_axis(Plan((pipeline,)), pipeline)
+        return self._passes(itertools.chain(nothing_to_say, cannot_say_pipeline(self.trainer.offered, pipeline)))
 
     def _cuts(self, pipeline: Pipeline) -> Iterator[Pipeline]:
         """Stages as the trainer cuts them; where it wants them equal and they cannot be, those that it can be told.
@@ -292,7 +298,12 @@ class Space:
             return (fixed,)
         if not self._varied(kind):
             return (kind(),)
-        return tuple(one for one in kind.choices() if self._passes(cannot_say_policies(self.trainer.offered, (one,))))
+        return tuple(one for one in kind.choices() if self._passes(self._broken_policy(one)))
+
+    def _broken_policy(self, policy: Policy) -> Iterator[Refusal]:
+        """The rules that refuse a policy by itself."""
+        nothing_to_say = () if self.trains else broken_policy(Plan(), policy)
+        return itertools.chain(nothing_to_say, cannot_say_policies(self.trainer.offered, (policy,)))
 
     def _varied(self, kind: type[Policy]) -> bool:
         """Whether a policy is a choice. Micro-batches are, unless ruled out: the pipeline lives by them."""

@@ -208,7 +208,12 @@ def step_input(step: float, setting: Setting, cluster: Cluster, conditions: Cond
 
 
 def checkpoint_bytes(setting: Setting) -> float:
-    """What a run needs to go on: each weight once, with its master copy and the optimizer's states."""
+    """What a run needs to go on: each weight once, with its master copy and the optimizer's states.
+
+    Where nothing is trained there is nothing to keep.
+    """
+    if not facts(setting.graph).trains:
+        return 0.0
     trained = as_trained_by(setting.plan, setting.graph)
     needs = totals(trained)
     size = Bytes.of(setting.plan.policy(Precision).format, setting.trainer)

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from foretell.caches import forgettable
+from foretell.model.evaluated import trains
 from foretell.model.graph import Block, Graph
 from foretell.model.layers import layers, pieces
 from foretell.model.limits import limits
@@ -27,6 +28,7 @@ class Facts(msgspec.Struct, frozen=True):
     """Sizes that ranks share. 0: the model has none of these."""
 
     layers: int
+    trains: bool  # whether any weight is trained; else a step is a forward pass
     heads: int  # the fewest query heads of an attention
     sequence: int  # the fewest queries of an attention; where there is none, positions of the samples
     given_sequence: bool  # whether the samples are sequences, so that their length can be chosen
@@ -82,6 +84,7 @@ def _facts(graph: Graph) -> Facts:
     given = _positions(graph)
     return Facts(
         layers=len(layers(graph)),
+        trains=trains(graph),
         heads=min((n["kv_head"] * n["share"] for n in attention), default=0),
         sequence=min((n["query"] for n in attention), default=min(given, default=0)),
         given_sequence=bool(given),

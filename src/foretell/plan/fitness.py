@@ -8,6 +8,7 @@ import msgspec
 
 from foretell.hardware.cluster import Cluster
 from foretell.plan.facts import Facts, facts
+from foretell.plan.forward import broken_forward
 from foretell.plan.job import divides
 from foretell.plan.legality import Surroundings
 from foretell.plan.legality import broken as broken_by_trainer
@@ -43,6 +44,7 @@ def broken(setting: Setting, cluster: Cluster | None) -> Iterator[Refusal]:
     if cluster:
         yield from _ranks(plan, cluster)
     yield from broken_by_trainer(setting.trainer, plan, surroundings(found, cluster))
+    yield from broken_forward(setting)
     yield from divides(setting.job, plan)
     for member in (*plan.axes, *plan.policies):
         yield from member.refusals(setting)

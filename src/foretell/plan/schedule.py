@@ -100,6 +100,9 @@ class Schedule(msgspec.Struct, frozen=True):
     flushes: ClassVar[bool] = True
     """Whether the pipeline runs empty before the weights change, so that all see the same weights."""
 
+    forward: bool = False
+    """Whether its forward slots run alone, in their order: nothing is trained, and no micro-batch comes back."""
+
     @abc.abstractmethod
     def phases(self, rank: int, ranks: int, microbatches: int, chunks: int) -> list[Phase]:
         """What a rank does. Slots of micro-batches that do not exist are left out by the writer."""
@@ -134,6 +137,10 @@ class Schedule(msgspec.Struct, frozen=True):
     def staleness(self, rank: int, ranks: int) -> int:
         """How many updates a rank's weights have had between a micro-batch's forward and its own update."""
         return 0
+
+    def forward_only(self) -> Schedule:
+        """The same stages and micro-batches without a backward pass."""
+        return msgspec.structs.replace(self, forward=True)
 
     def rank_of(self, stage: int, ranks: int, chunks: int) -> int:
         """The rank that holds a stage."""

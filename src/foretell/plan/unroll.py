@@ -130,7 +130,8 @@ def unroll(schedule: Schedule, ranks: int, microbatches: int, chunks: int, fast:
     how = (ranks, microbatches, chunks)
     row: Callable[[Sequence[int]], Row] = whole_numbers if fast else list
     run, held = kernels(fast), [schedule.stages_of(rank, ranks, chunks) for rank in range(ranks)]
-    by_rank = [[(n, _words(own)) for n, own in schedule.phases(rank, *how) if n > 0] for rank in range(ranks)]
+    words_of = _forward_words if schedule.forward else _words
+    by_rank = [[(n, words_of(own)) for n, own in schedule.phases(rank, *how) if n > 0] for rank in range(ranks)]
     phases = [phase for own in by_rank for phase in own]
     words = [word for _, own in phases for word in own]
     through = [schedule.microbatches_of(stage, *how) for stages in held for stage in stages]
@@ -163,3 +164,8 @@ def _words(pattern: str) -> tuple[tuple[int, int, int], ...]:
         for together in pattern.split()
         for number, word in enumerate(together.split("&"))
     )
+
+
+def _forward_words(pattern: str) -> tuple[tuple[int, int, int], ...]:
+    """The forward slots of a pattern, each by itself."""
+    return tuple((kind, chunk, 1) for kind, chunk, _ in _words(pattern) if kind == F)

@@ -13,6 +13,7 @@ from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
 from foretell.caches import forgettable
+from foretell.model.evaluated import trains
 from foretell.model.graph import Graph
 from foretell.model.layers import EqualLayers, LayerPiece, runs
 from foretell.plan.schedule import Schedule, find
@@ -77,7 +78,8 @@ class PipelinePartition:
     def __init__(self, graph: Graph, pipeline: Pipeline, rule: str) -> None:
         self.graph = graph
         self.ranks = pipeline.ranks
-        self.schedule: Schedule = find(pipeline.schedule if self.ranks > 1 else "1f1b")
+        schedule = find(pipeline.schedule if self.ranks > 1 else "1f1b")
+        self.schedule: Schedule = schedule if trains(graph) else schedule.forward_only()
         self.chunks = (pipeline.chunks or self.schedule.least_chunks) if self.ranks > 1 else 1
         self.row = model_parts(graph, self.schedule.parts(self.ranks, self.chunks), pipeline.split, rule)
         self.part = [self.schedule.part_of(at, self.ranks, self.chunks) for at in range(self.count)]

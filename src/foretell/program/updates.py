@@ -25,8 +25,13 @@ class Bytes:
     state: float  # a value of the optimizer's states, where these do not say their own width
 
     @classmethod
-    def of(cls, form: Format, trainer: Trainer) -> Bytes:
-        """A trainer has its own figures for mixed 16-bit training; else the precision says."""
+    def of(cls, form: Format, trainer: Trainer, trains: bool = True) -> Bytes:
+        """A trainer has its own figures for mixed 16-bit training; else the precision says.
+
+        Where nothing is trained, weights lie as layers read them: what rests in fp32 to be updated has no use.
+        """
+        if not trains:
+            return cls(form.weight, form.weight, 0, 0, 0, 0)
         if form.activation in ("bf16", "fp16") and form.master:
             s = trainer.storage
             return cls(s.weight, s.gathered, trainer.gradients.wire, s.gradient, s.master, s.state)
@@ -64,6 +69,8 @@ def by_rule(name: str, weights: Iterable[tuple[Weight, int, int]], size: Bytes) 
     rule = optimizer(name).matrix_rule
     if rule is None:
         found = list(weights)
+        if not found:  # nothing is trained here
+            return ()
         elements = sum(held * times for _, held, times in found)
         return (Updated(name, elements, sum(times for *_, times in found)),)
     plain, matrices = Updated(name), Updated(f"{name}{MATRICES}")

@@ -12,6 +12,7 @@ import msgspec
 from foretell.model.graph import Graph
 from foretell.model.resize import skeleton
 from foretell.plan.axis_names import AxisName
+from foretell.plan.facts import facts
 from foretell.plan.placement import PARTIAL, REPLICATED, Served
 from foretell.plan.plan import Plan
 from foretell.plan.policies.batchnorm import BatchNorm
@@ -58,13 +59,15 @@ class WeightStatePlan:
         plan, job = setting.plan, setting.job
         moved = (plan.policy(Offload).optimizer, plan.policy(Offload).weights)
         policies = (moved, plan.policy(Precision), plan.policy(Bucket), plan.policy(Compression))
-        self.key = (axes, self.trainer, job.optimizer, policies)  # all that the care of given weights depends on
+        trains = facts(setting.graph).trains
+        # all that the care of given weights depends on
+        self.key = (axes, self.trainer, job.optimizer, policies, trains)
         self.plain = tuple(axis.name for axis in plain_axes(axes, plan, setting.graph))
         self._in_shares = {axis.name: axis.storage.states for axis in axes}
         self._along: dict[tuple[Names, bool], tuple[Names, Names]] = {}
         self.pipelined = any(axis.name == AxisName.PP for axis in axes)
         self.offload = setting.plan.policy(Offload)
-        self.bytes = Bytes.of(setting.plan.policy(Precision).format, self.trainer)
+        self.bytes = Bytes.of(setting.plan.policy(Precision).format, self.trainer, trains)
         gradients, bucket = self.trainer.gradients, setting.plan.policy(Bucket).size
         data = product(axis.ranks for axis in axes if axis.splitting.dim == "sample")
         self.exchanges = Exchanges(

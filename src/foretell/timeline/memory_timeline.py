@@ -105,7 +105,7 @@ def memory_timeline(plan: PricedProgram, cluster: Cluster) -> MemoryTimeline:
     """The fullest rank in each of its slots."""
     rank = plan_peak(plan, cluster).rank
     program = plan.program
-    steps = every_slot(program.schedule.name, program.ranks, program.plan.microbatches, program.chunks)
+    steps = every_slot(program.schedule, program.ranks, program.plan.microbatches, program.chunks)
     one = OnePlan.of(plan, cluster, steps)
     slots = range(int(steps.moments.begin[rank]), int(steps.moments.begin[rank + 1]))
     moments = tuple(_moment(one, rank, at) for at in (*slots, UPDATE))

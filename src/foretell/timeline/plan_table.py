@@ -24,7 +24,7 @@ from foretell.units import Quantity
 def unrolled(plan: PricedProgram, whole: bool = False) -> UnrolledSchedule:
     """The slots of a plan, cut short where its pipeline is full, or of its whole step."""
     program = plan.program
-    return unrolled_schedule(program.schedule.name, program.ranks, program.plan.microbatches, program.chunks, whole)
+    return unrolled_schedule(program.schedule, program.ranks, program.plan.microbatches, program.chunks, whole)
 
 
 class PlanRow(NamedTuple):

@@ -105,13 +105,15 @@ def tails(rank, last, ranks, tail, places):
 @kernel
 def in_flight(row_at, kind, stage, held, chunks, flying):
     """Of each slot of each rank, the micro-batches in flight before it: between their forward and the end of their
-    backward pass, by the stages of the rank (`held`, `chunks` of each)."""
+    backward pass, by the stages of the rank (`held`, `chunks` of each). Where there is none, nothing waits for it."""
     for r in range(len(row_at) - 1):
-        now = whole_zeros(chunks)
+        now, goes_back = whole_zeros(chunks), False
+        for n in range(row_at[r], row_at[r + 1]):
+            goes_back = goes_back or kind[n] != F
         for n in range(row_at[r], row_at[r + 1]):
             for c in range(chunks):
                 flying[n * chunks + c] = now[c]
-            if kind[n] != I:  # a pass that is cut in two lets go with its second half
+            if goes_back and kind[n] != I:  # a pass that is cut in two lets go with its second half
                 now[chunk_of(held, r * chunks, stage[n])] += 1 if kind[n] == F else -1
 
 

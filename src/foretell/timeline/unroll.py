@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from foretell.caches import forgettable, make_room
 from foretell.compiling import available, compiled, whole_row
 from foretell.errors import BadInput
-from foretell.plan.schedule import SLOT_KINDS, Schedule, Slot, find
+from foretell.plan.schedule import SLOT_KINDS, Schedule, Slot
 from foretell.plan.unroll import Row, is_compiled, unroll
 from foretell.plan.unroll import kernels as unroll_kernels
 from foretell.timeline import slot_order
@@ -127,7 +127,7 @@ class UnrolledSchedule(NamedTuple):
 @forgettable
 @functools.lru_cache(maxsize=1024)
 def unrolled_schedule(
-    schedule: str, ranks: int, microbatches: int, chunks: int, whole: bool = False
+    schedule: Schedule, ranks: int, microbatches: int, chunks: int, whole: bool = False
 ) -> UnrolledSchedule:
     """The order of a step, cut short where the pipeline is full, unless the `whole` step is asked for."""
     full = max(FULL, -(-SETTLED // ranks))
@@ -145,10 +145,10 @@ def unrolled_schedule(
     return UnrolledSchedule(found, before, rounds, moments, key, key if as_full else (*key, rounds))
 
 
-def every_slot(schedule: str, ranks: int, microbatches: int, chunks: int) -> UnrolledSchedule:
+def every_slot(schedule: Schedule, ranks: int, microbatches: int, chunks: int) -> UnrolledSchedule:
     """A step whose moments are all its slots, not those alone in which a rank may hold most."""
     found = order(schedule, ranks, microbatches, chunks)
-    moments = _Ordered(find(schedule), ranks, microbatches, chunks, is_compiled()).every_moment()
+    moments = _Ordered(schedule, ranks, microbatches, chunks, is_compiled()).every_moment()
     key = (schedule, ranks, microbatches, chunks)
     return UnrolledSchedule(found, None, 0, moments, key, (*key, "every slot"))
 
@@ -168,14 +168,13 @@ LONG = 20_000
 
 @forgettable
 @functools.lru_cache(maxsize=1024)
-def order(schedule: str, ranks: int, microbatches: int, chunks: int) -> SlotOrder:
+def order(schedule: Schedule, ranks: int, microbatches: int, chunks: int) -> SlotOrder:
     """The slots of a step in an order in which they can be played."""
-    chosen = find(schedule)
-    for refusal in chosen.refusals(ranks, microbatches, chunks):
-        raise BadInput(refusal.why, where=f"pp{ranks}:{schedule}", fix=refusal.way_out)
+    for refusal in schedule.refusals(ranks, microbatches, chunks):
+        raise BadInput(refusal.why, where=f"pp{ranks}:{schedule.name}", fix=refusal.way_out)
     if ranks * microbatches * chunks > LONG:
         load()
-    found = ordered(chosen, ranks, microbatches, chunks, is_compiled())
+    found = ordered(schedule, ranks, microbatches, chunks, is_compiled())
     make_room(SLOT_BYTES * len(found.rank))
     return found
 

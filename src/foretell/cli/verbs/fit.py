@@ -11,7 +11,18 @@ from foretell.cli.main import NOTHING_FITS
 from foretell.cli.notes import tell_notes
 from foretell.cli.parts import largest_first, parts_table
 from foretell.cli.rates import batch_text, flops_text, interval_text, rate_text, shown_memory
-from foretell.cli.request_options import BATCH, CALIBRATION, MODEL, ON, OPTIMIZER, SEQ, TRAINER, asks, on_cluster
+from foretell.cli.request_options import (
+    BATCH,
+    CALIBRATION,
+    FORWARD,
+    MODEL,
+    ON,
+    OPTIMIZER,
+    SEQ,
+    TRAINER,
+    asks,
+    on_cluster,
+)
 from foretell.cli.table import fit as shortened
 from foretell.cli.table import folded, table
 from foretell.cli.training_options import run_lines, trained
@@ -41,6 +52,7 @@ LIMITS = {
     SEQ,
     TRAINER,
     OPTIMIZER,
+    FORWARD,
     CALIBRATION,
 )
 @trained()
@@ -109,7 +121,7 @@ def _facts(found: Fit, run: Training | None, price: float) -> str:
             ("memory", f"{show_of(answer.memory_bytes, usable)} usable"),
             ("", f"peak during {answer.memory.peak_moment}"),
         ]
-    lines += run_lines(run, price) if run else []
+    lines += run_lines(run, price, answer.forward) if run else []
     lines += accuracy_line(answer)
     return "\n".join(folded(f"{name:<13}{text}", 13) for name, text in lines)
 
@@ -144,6 +156,7 @@ def _command(found: Fit, change: PlanChange) -> str:
     options = [f"--batch {found.batch}"] if found.batch else []
     options += [f"--seq {change.seq or found.seq}"] if change.seq or found.seq else []
     options += [f"--trainer {found.trainer}"] if found.trainer != "pytorch" else []
+    options += ["--forward"] if found.prediction.forward else []
     return " ".join([f"foretell fit {found.model} --on {change.cluster} --plan '{change.plan}'", *options])
 
 

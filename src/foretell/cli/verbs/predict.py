@@ -14,7 +14,7 @@ from foretell.cli.main import NOTHING_FITS
 from foretell.cli.notes import tell_notes
 from foretell.cli.parts import largest_first, parts_table
 from foretell.cli.rates import gpus, part_name, shown_breakdown, shown_memory, step_lines
-from foretell.cli.request_options import MEASURED, ONE_PLAN, asks, under_plan
+from foretell.cli.request_options import FORWARD, MEASURED, ONE_PLAN, asks, under_plan
 from foretell.cli.table import WIDTH, fit, folded, table
 from foretell.cli.training_options import HOUR, run_lines, trained
 from foretell.errors import BadInput
@@ -40,7 +40,7 @@ SMALLEST = 1e-6
 
 
 @click.command("predict", short_help="Step time, throughput, MFU and memory of a plan.")
-@asks(*ONE_PLAN, *MEASURED)
+@asks(*ONE_PLAN, FORWARD, *MEASURED)
 @trained("price", "input_rate")
 @disturbed
 @click.option("--memory", is_flag=True, help="Also print the largest tensors at the memory peak.")
@@ -94,6 +94,8 @@ def command(
         paper = request.model.endswith("-paradl") or request.model.endswith(".net")
         hint = "--on 16xv100-16, or the paper's own: --oracle paper" if paper else EXAMPLE
         raise BadInput("no cluster is given", where="--on", fix=hint)
+    if request.forward and keep is not None:
+        raise BadInput("`foretell check` compares training steps", where="--keep", fix="without --forward")
     if disturbance:
         _only_answered(PredictFiles(trace, html, keep))
     _predict(request.changed(run=run, disturbance=disturbance), PredictFiles(trace, html, keep), memory, as_json)
@@ -110,6 +112,7 @@ def _only_steps(request: Request, memory: bool, trace: str | None) -> None:
         ("an option about a whole run", request.run != STEP_ALONE),
         ("a measurement", request.measured != UNMEASURED),
         ("a disturbance", request.disturbance),
+        ("--forward", request.forward),
     ]
     for name, given in asked:
         if given:
@@ -233,7 +236,7 @@ def _page(
     ]
     price = run.conditions.price
     if found.training:
-        lines += run_lines(found.training, price)
+        lines += run_lines(found.training, price, found.forward)
     elif price:
         cost = _cost(found, 1000 * found.step_seconds, price)
         lines.append(("cost", f"{cost:,.2f} for 1,000 steps, at {price:g} per GPU-hour"))

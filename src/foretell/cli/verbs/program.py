@@ -13,7 +13,7 @@ import click
 
 from foretell.cli.notes import tell_notes
 from foretell.cli.rank_figures import CommunicationRow, OperatorRow, allocations, communications, operators, waiting
-from foretell.cli.request_options import ONE_PLAN, asks, under_plan
+from foretell.cli.request_options import FORWARD, ONE_PLAN, asks, under_plan
 from foretell.cli.table import WIDTH, fit, folded, table
 from foretell.errors import BadInput
 from foretell.units import show_bytes, show_count, show_rate
@@ -45,7 +45,7 @@ RANGE = re.compile(r"(\d+)\.\.(\d+)")
 
 
 @click.command("program", short_help="What each rank computes, sends and holds under a plan.")
-@asks(*ONE_PLAN)
+@asks(*ONE_PLAN, FORWARD)
 @click.option("--rank-kind", type=int, metavar="K", help="Show the ranks of this pipeline stage.")
 @click.option("--full", is_flag=True, help="All operators and allocations, not only the largest.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object, every action in it.")

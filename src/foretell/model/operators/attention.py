@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING, ClassVar
 
+import msgspec
+
 from foretell.errors import BadInput
 from foretell.model.attention import ATTENTIONS, AttentionKernel, attention_kernel
 from foretell.model.dims import Dim
@@ -52,6 +54,9 @@ class Attention(Operator, frozen=True, tag="attention"):
     @property
     def priced_as(self) -> str:
         return self.variant.priced_as
+
+    def evaluated(self) -> Operator:
+        return msgspec.structs.replace(self, dropout=False)
 
     def density(self, n: Sizes) -> Quantity:
         """The share of scores that a kernel which skips masked tiles computes."""

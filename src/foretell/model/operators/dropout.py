@@ -22,6 +22,9 @@ class Dropout(Operator, frozen=True, tag="dropout"):
         x = n["item"]
         return OperatorPart(0, 2 * x, x * (width["y"] + 1), x * width["x"], 1, 0, x, 1)
 
+    def evaluated(self) -> None:
+        return None
+
     def keeps(self, needs: Collection[str]) -> tuple[str, ...]:
         return ("mask",)
 
@@ -42,6 +45,9 @@ class StochasticDepth(Operator, frozen=True, tag="stochastic_depth"):
     def input_gradient(self, n: Sizes, width: Widths) -> OperatorPart:
         x = self.elements("x", n)
         return OperatorPart(0, x, x * width["y"] + n["sample"] * width["x"], x * width["x"], 1, 0, x, 1)
+
+    def evaluated(self) -> None:
+        return None
 
     def keeps(self, needs: Collection[str]) -> tuple[str, ...]:
         return ("mask",)

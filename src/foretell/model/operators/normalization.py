@@ -17,10 +17,13 @@ if TYPE_CHECKING:
     from foretell.model.build import Builder, Value
 
 
+RUNNING = "running"
+
+
 class Normalize(Operator, frozen=True, tag="normalize"):
     """y = (x - mean) / deviation * w + b, with statistics over the members of each group."""
 
-    kind: str  # layer, rms, batch, group, instance
+    kind: str  # layer, rms, batch, group, instance, running (batch norm by its running averages)
 
     spans: ClassVar[dict[str, tuple[str, ...]]] = {
         "x": ("group", "member"),
@@ -33,8 +36,18 @@ class Normalize(Operator, frozen=True, tag="normalize"):
         """How often x is read: the members of a channel do not fit in cache, those of a token do."""
         return 2 if self.kind in ("batch", "instance") else 1
 
+    @property
+    def priced_as(self) -> str:
+        return "elementwise" if self.kind == RUNNING else super().priced_as  # nothing is summed up
+
+    def evaluated(self) -> Operator:
+        return Normalize(RUNNING) if self.kind == "batch" else self
+
     def forward(self, n: Sizes, width: Widths) -> OperatorPart:
         x = self.elements("x", n)
+        if self.kind == RUNNING:
+            read = x * width["x"] + self.bytes_of(("w", "b"), n, width)
+            return OperatorPart(0, 4 * x, read, x * width["y"], 1, 0, x, 1)
         flops = (4 if self.kind == "rms" else 7) * x
         passes = self._passes()
         read = passes * x * width["x"] + self.bytes_of(("w", "b"), n, width)
@@ -72,12 +85,14 @@ class Normalize(Operator, frozen=True, tag="normalize"):
         return {"mean": (("group",), "fp32"), "rstd": (("group",), "fp32"), "repeated": (("group",), "same")}
 
     def statistics(self, loop: str) -> tuple[tuple[str, tuple[str, ...], int], ...]:
+        if self.kind == RUNNING:
+            return ()
         # sum and sum of squares; on the way back the sums of dy and of dy * x
         values = 1 if self.kind == "rms" else 2
         return (("forward", ("group",), values), ("backward", ("group",), values)) if loop == "member" else ()
 
     def need(self, loop: str) -> Need:
-        return Need.STATISTICS if loop == "member" else Need.NOTHING
+        return Need.STATISTICS if loop == "member" and self.kind != RUNNING else Need.NOTHING
 
 
 def _normalize(g: Builder, x: Value, kind: str, group: Dims, member: Dims, affine: Dims, bias: bool) -> Value:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 from foretell.model.adapters import adaptable
+from foretell.plan.facts import facts
 from foretell.plan.policy import Policy
 from foretell.plan.refusal import Refusal
 from foretell.plan.repair import changed
@@ -43,6 +44,6 @@ class Lora(Policy, frozen=True, kw_only=True, tag="lora"):
         if self.rank and not adaptable(setting.graph):
             why = f"{said}no layer of {setting.graph.name} that repeats has a dense weight to adapt"
             yield Refusal("adapters", why, mends=changed(setting.plan, Lora()))
-        elif self.rank and frozen:  # which of its operators have a gradient at all was not seen
+        elif self.rank and frozen and facts(setting.graph).trains:  # which operators have gradients was not seen
             why = f"{said}{frozen} weights of {setting.graph.name} are frozen already"
             yield Refusal("adapters", why, "a model with all its weights trained", changed(setting.plan, Lora()))
