@@ -254,7 +254,12 @@ def test_a_refused_plan_names_its_rules(foretell: Any) -> None:
 
 @pytest.mark.parametrize(
     ("word", "hint"),
-    [("zero3", "--fix 'dp8:zero3'"), ("checkpointing", "--fix '+recompute:block'"), ("tp4:sp", "--fix 'tp4:sp'")],
+    [
+        ("zero3", "--fix 'dp8:zero3'"),
+        ("checkpointing", "--fix '+recompute:block'"),
+        ("tp4:sp", "--fix 'tp4:sp'"),
+        ("pp:stash", "--fix 'pp8:stash'"),
+    ],
 )
 def test_options_of_a_strategy_are_for_fix(foretell: Any, word: str, hint: str) -> None:
     assert hint in foretell("plan", "gpt2", *ON, "--only", word).err

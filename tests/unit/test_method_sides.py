@@ -266,7 +266,7 @@ def test_staleness_is_what_virtual_time_foretells_from_paces_alone() -> None:
 def test_axes_of_plans_mean_algorithms() -> None:
     plans = {
         "ps4:sync": "sync@single",
-        "ps4:ssp,s3": "ssp:s=3@single",
+        "ps4:ssp,s3": "ssp:s=3,cache=0@single",
         "ps4:async,k2": "downpour@sharded:k=2",
         "local4:tau10": "local:tau=10@replicated",
         "ring4": "dpsgd",

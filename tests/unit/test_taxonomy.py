@@ -16,6 +16,7 @@ from foretell.errors import BadInput, UnknownName
 from foretell.hardware.catalog import cluster
 from foretell.learning.members import ALGORITHMS, COMPRESSORS, TOPOLOGIES, composed
 from foretell.oracle.predict import predict
+from foretell.plan.schedule import find
 from foretell.plan.text import parse
 from foretell.runtime.assignment import Assignment
 from foretell.taxonomy.advice import Advice, advise, techniques
@@ -216,6 +217,22 @@ def test_a_model_that_fits_no_rank_has_to_be_cut() -> None:
     assert found.use == found.plan != ""
     assert "has to be cut" in found.why[0]
     assert any(one.plan for one in found.cuts)
+    pipelined = next(one for one in found.cuts if one.technique == "pipelined")
+    assert not find(parse(pipelined.plan).axes[0].schedule).flushes  # pyright: ignore[reportAttributeAccessIssue, reportUnknownArgumentType, reportUnknownMemberType]
+    assert pipelined.stale == 3 and "weights up to 3 updates old" in pipelined.needs
+
+
+def test_the_table_of_choices_has_the_papers_seven_criteria() -> None:
+    """Langer et al. 2020, table 2, letter by letter."""
+    printed = {
+        "model": ("", "even", "higher", "+", "+++", "+", "trivial"),
+        "pipelined": ("", "even", "lower", "++", "++++", "++", "medium"),
+        "central-sync": ("", "", "higher", "+", "+", "+", "easy"),
+        "central-async": ("large", "", "lower", "+++", "++", "+++", "hard"),
+        "decentral-sync": ("large", "", "likely lower", "+", "++", "++", "easy"),
+        "decentral-async": ("large", "", "likely lower", "++", "+++", "+++", "hard"),
+    }
+    assert {name: tuple(one.criteria().values()) for name, one in techniques().items()} == printed
 
 
 def test_a_run_lies_where_the_algorithm_of_its_plan_lies() -> None:

@@ -66,7 +66,7 @@ def test_no_lead_is_synchronous_to_the_bit(workers: int, seed: int) -> None:
 
 @AGREED
 @given(workers=st.integers(1, 6), seed=st.integers(0, 99))
-@pytest.mark.parametrize("bounded", ["ssp:s=1000000", "reject:s=1000000", "vap:bound=1e9", "dcasgd:strength=0"])
+@pytest.mark.parametrize("bounded", ["ssp:s=1000000,cache=0", "reject:s=1000000", "vap:bound=1e9", "dcasgd:strength=0"])
 def test_without_a_bound_it_is_asynchronous_to_the_bit(bounded: str, workers: int, seed: int) -> None:
     more: dict[str, Any] = {"seed": seed, "disturbances": UNEVEN, "gradients": 60, "pace": even(1.0, 0.3, 0.0, 0.1)}
     bound, free = played(bounded, workers, **more), played("downpour", workers, **more)

@@ -54,7 +54,7 @@ def reports(paces: list[list[float]], text: str = "downpour") -> list[Report]:
 @pytest.mark.parametrize("plan", ["ps2:async", "ps3:async", "ps3:ssp,s1"])
 def test_a_run_of_the_same_is_not_told_apart(plan: str) -> None:
     asked = msgspec.structs.replace(ASKED, plan=plan)
-    text = "ssp:s=1@single" if "ssp" in plan else "downpour@single"
+    text = "ssp:s=1,cache=0@single" if "ssp" in plan else "downpour@single"
     paces = drawn(UNEVEN, int(plan[2]), SEED, slow=2.0)
     taken = told(seen(asked, reports(paces, text)))
     given = msgspec.structs.replace(asked, tempo=UNEVEN, disturbance=machine([f"{int(plan[2]) - 1}:2x"]))

@@ -115,7 +115,7 @@ def advice_page(found: Advice) -> str:
     about[2:2] = [("learns", _learnt(found.learns))] if found.learns else []
     head = lines([*about, *(("why", one) for one in found.why), ("fastest plan", step)], 14)
     cuts = table(["model parallelism", "its best", "a step", "costs"], [_cut(one) for one in found.cuts], (0, 1))
-    needs = lines([(one.technique, ", ".join(one.needs)) for one in (*found.choices, *found.cuts)], 18)
+    needs = _criteria(found)
     if not found.choices:
         return f"{head}\n\n{cuts}\n\n{needs}"
     rows = [
@@ -130,6 +130,18 @@ def advice_page(found: Advice) -> str:
     ]
     learnt = table(["data parallelism", "its best", "to target", "costs", "idle"], rows, (0, 1))
     return f"{head}\n\n{learnt}\n\n{cuts}\n\n{needs}"
+
+
+HEADS = ("data", "model", "rate", "overlap", "hyper-p.", "outside", "repeat")
+"""The seven criteria of the taxonomy's table 2: what a technique needs of data and model, its best rate as the cluster
+grows, how hard overlap is, hyper-parameters that it adds, resilience to outside influences, reproducing it."""
+
+
+def _criteria(found: Advice) -> str:
+    both = (*found.choices, *found.cuts)
+    rows = [[one.technique, *(value or "any" for value in one.criteria.values())] for one in both]
+    stale = [f"{one.technique}: weights up to {one.stale} updates old" for one in found.cuts if one.stale]
+    return "\n".join([table(["asks for", *HEADS], rows, tuple(range(len(HEADS) + 1))), *stale])
 
 
 def _cut(one: ModelCut) -> list[str]:

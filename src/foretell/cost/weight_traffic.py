@@ -137,10 +137,10 @@ def _updated_on_host(stays: WeightTrafficCost, weight_state: WeightStatePlan, pr
         ending.add(action, update)
     finish: Parts = defaultdict(float)
     for name, seconds in stays.finish.items():
-        if name not in ("optimizer", "host"):
-            finish[name] += seconds
-        elif name == "optimizer":  # in the place of the one on the device
+        if name == "optimizer":  # in the place of the one on the device
             finish.update(update)
+        else:
+            finish[name] += seconds
     return replace(stays, resting=resting, finish=finish)
 
 
@@ -162,10 +162,8 @@ class WeightPrices:
 
     def add(self, action: Action, parts: Parts) -> None:
         name, seconds, host = self.priced(action)
-        if seconds:
-            parts[name] += seconds
-        if host:
-            parts["host"] += host
+        if seconds or host:
+            parts[name] += seconds + host  # a step of the optimizer lasts until its last kernel has run
 
     def priced(self, action: Action) -> tuple[str, float, float]:
         """What an action is for, and its seconds: of the device, and that it waits for the host."""

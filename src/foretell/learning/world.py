@@ -21,13 +21,14 @@ class Worker:
     """One that computes gradients, at `weights`."""
 
     __slots__ = (
-        *("busy", "clock", "draws", "memory", "number", "present", "problem", "rate", "sender", "ticket", "velocity"),
-        *("until", "version", "weights"),
+        *("busy", "cache_clock", "clock", "draws", "memory", "number", "present", "problem", "rate", "sender"),
+        *("ticket", "until", "velocity", "version", "weights"),
     )
 
     def __init__(self, number: int, weights: Vector, problem: Any, rate: float, sender: Sender, seed: int) -> None:
         self.number, self.weights, self.problem, self.rate, self.sender = number, weights, problem, rate, sender
-        self.version = 0  # updates that the server had made when these weights were read
+        self.version = 0  # updates of the server that are in these weights
+        self.cache_clock = 0  # gradients of every worker that the server said are in them
         self.clock = 0  # gradients made
         self.present = True
         self.busy = 0.0  # seconds of gradients begun
@@ -58,6 +59,7 @@ class Push(NamedTuple):
     read: Vector
     version: int
     clock: int
+    asks: bool = True  # waits for the weights that count; else it goes on with those it has
 
 
 class World(ABC):
@@ -92,7 +94,7 @@ class World(ABC):
         """A worker begins a gradient at its weights."""
 
     @abstractmethod
-    def push(self, worker: Worker, vector: Vector, weights: bool = False) -> None:
+    def push(self, worker: Worker, vector: Vector, weights: bool = False, asks: bool = True) -> None:
         """Send a gradient (or weights, which are never compressed) to whoever holds the weights that count."""
 
     @abstractmethod
@@ -100,8 +102,9 @@ class World(ABC):
         """Have the server act after the work of summing so many pushes and updating once."""
 
     @abstractmethod
-    def reply(self, workers: Sequence[Worker]) -> None:
-        """Send the server's weights to workers; they have them as they are now."""
+    def reply(self, workers: Sequence[Worker], clock: int = 0) -> None:
+        """Send the server's weights to workers; they have them as they are now. `clock`: gradients of every worker that
+        are in them, where an algorithm counts."""
 
     @abstractmethod
     def send(self, worker: Worker, target: int, said: Any) -> None:

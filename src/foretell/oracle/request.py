@@ -46,7 +46,7 @@ class SearchConstraints(msgspec.Struct, frozen=True, kw_only=True):
         for name in ("only", "without", "also"):
             for word in getattr(self, name):
                 if word not in known:
-                    raise unknown_part(word, known).within(f"--{name}")
+                    raise unknown_part(word, known, strategies()).within(f"--{name}")
                 if word == Precision.word:
                     raise BadInput("precision is given, not searched", where=f"--{name}", fix="--precision bf16")
         for name in ("only", "also"):

@@ -84,7 +84,7 @@ def _parts(text: str, known: dict[str, str] | dict[str, tuple[str, str]]) -> tup
     return (form[1], form[2]) if form and form[1] in known else ("", "")
 
 
-def unknown_part(word: str, known: Iterable[str]) -> UnknownName:
+def unknown_part(word: str, known: Iterable[str], axes: Iterable[str] = ()) -> UnknownName:
     """The error for a word that names no strategy or policy; an option of one is for --fix, with its ranks."""
     meant, chosen = option(word), policy(word)
     if meant is not None:
@@ -92,7 +92,8 @@ def unknown_part(word: str, known: Iterable[str]) -> UnknownName:
     elif chosen:
         fix = f"{chosen.partition(':')[0]}; or fixed: --fix '+{chosen}'"
     elif ":" in word or word.startswith("+"):
-        plan = f"+{word}" if re.match("[a-z]+:", word) else word  # an axis has ranks before its options
+        axis, _, said = word.partition(":")
+        plan = f"{axis}8:{said}" if axis in axes else f"+{word}" if re.match("[a-z]+:", word) else word
         fix = f"{re.split('[+0-9:]', word.lstrip('+'))[0]}; or fixed: --fix '{plan}'"
     else:
         return unknown("strategy or policy", word, known)

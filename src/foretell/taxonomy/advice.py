@@ -14,6 +14,7 @@ import msgspec
 
 from foretell.oracle import planning
 from foretell.oracle.request import read
+from foretell.plan.schedule import find
 from foretell.virtual.pace import DoesNotFit
 from foretell.virtual.simulate import Contest, Simulation, TunedRun, Watch, simulate, unwatched
 
@@ -40,6 +41,19 @@ class Technique(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     balanced_model: bool = False
     simulate: tuple[str, ...] = ()
     cut: tuple[str, ...] = ()
+    schedule: str = ""  # of the pipeline that stands for it; empty: any
+
+    def criteria(self) -> dict[str, str]:
+        """The seven columns of the table, in its order."""
+        return {
+            "data": "large" if self.large_data else "",
+            "model": "even" if self.balanced_model else "",
+            "rate": self.rate,
+            "overlap": self.overlap,
+            "parameters": self.parameters,
+            "resilience": self.resilience,
+            "reproducible": self.reproducible,
+        }
 
     def needs(self) -> tuple[str, ...]:
         """What it asks for, in words."""
@@ -58,17 +72,21 @@ class TechniqueChoice(msgspec.Struct, frozen=True, kw_only=True):
     costs: float | None  # times as long as the best; None: not reached
     idle: float
     needs: tuple[str, ...]
+    criteria: dict[str, str]  # the seven columns of the taxonomy's table 2
 
 
 class ModelCut(msgspec.Struct, frozen=True, kw_only=True):
-    """A technique that cuts the model: its fastest plan. It learns what one rank alone would, so steps say it all."""
+    """A technique that cuts the model: its fastest plan. It learns what one rank alone would, so steps say it all; but
+    where mini-batches are pipelined, weights are `stale` updates old on the first stage."""
 
     technique: str
     title: str
     plan: str  # empty: none fits
     step_seconds: float | None
     costs: float | None  # times as long as a step of the fastest plan of all
+    stale: int
     needs: tuple[str, ...]
+    criteria: dict[str, str]
 
 
 class Advice(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,22 +144,27 @@ def advise(asked: Contest, watch: Watch = unwatched) -> Advice:
     )
 
 
-def _fastest(asked: Contest, words: tuple[str, ...]) -> Any:
+def _fastest(asked: Contest, words: tuple[str, ...], fixed: str = "") -> Any:
     """The fastest plan that is made of these; none where none fits."""
     batch = asked.batch * max(asked.workers)
-    request = read(model=asked.model, on=asked.cluster, batch=batch, trainer=asked.trainer, only=words)
+    request = read(model=asked.model, on=asked.cluster, batch=batch, trainer=asked.trainer, only=words, fix=fixed)
     return planning.answered_best([request]).found.best
 
 
 def _cut(asked: Contest, name: str, technique: Technique, best: Any) -> ModelCut:
-    own = _fastest(asked, (*technique.cut, "recompute"))
+    ranks = asked.cluster.ranks
+    fixed = f"pp{ranks}:{technique.schedule}" if technique.schedule else ""
+    own = _fastest(asked, (*technique.cut, "recompute"), fixed)
+    stale = find(technique.schedule).staleness(0, ranks) if fixed else 0
     return ModelCut(
         technique=name,
         title=technique.title,
         plan=own.plan if own else "",
         step_seconds=own.step_seconds if own else None,
         costs=own.step_seconds / best.step_seconds if own and best else None,
-        needs=technique.needs(),
+        stale=stale,
+        needs=(*technique.needs(), *([f"weights up to {stale} updates old"] if stale else [])),
+        criteria=technique.criteria(),
     )
 
 
@@ -166,6 +189,7 @@ def _choice(name: str, technique: Technique, run: TunedRun, least: float) -> Tec
         costs=None if reached is None else _costs(reached, least),
         idle=run.idle,
         needs=technique.needs(),
+        criteria=technique.criteria(),
     )
 
 

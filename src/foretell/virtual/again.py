@@ -114,9 +114,9 @@ class InOrder(VirtualWorld):
         if self.members():
             self.algorithm.on_leave(self, worker)
 
-    def reply(self, workers: Sequence[Worker]) -> None:
+    def reply(self, workers: Sequence[Worker], clock: int = 0) -> None:
         if self._side == self.count or self.topology.collective:
-            super().reply(workers)
+            super().reply(workers, clock)
             return
         for worker in workers:  # who is no server asks it
             self._put(self.count, asked(worker.number, self.count), super().reply, [worker])

@@ -159,10 +159,10 @@ class VirtualWorld(learning.World):
         worker.clock += 1
         self.algorithm.on_gradient(self, worker, self.pool.take(ticket))
 
-    def push(self, worker: Worker, vector: Vector, weights: bool = False) -> None:
+    def push(self, worker: Worker, vector: Vector, weights: bool = False, asks: bool = True) -> None:
         """Send a gradient (or weights, which are never compressed) to whoever holds the weights that count."""
         arrives, size = (vector, dense(self._shapes)) if weights else worker.sender.send(vector)
-        push = Push(worker, arrives, worker.weights, worker.version, worker.clock)
+        push = Push(worker, arrives, worker.weights, worker.version, worker.clock, asks)
         size *= self._weight
         if self.topology.collective:
             self._squeezed = None if weights else self.compressor
@@ -189,20 +189,22 @@ class VirtualWorld(learning.World):
             self._next_look += self._look_every * (1 + (self.absorbed - self._next_look) // self._look_every)
             self.engine.at(self.engine.now, self.look)
 
-    def reply(self, workers: Sequence[Worker]) -> None:
+    def reply(self, workers: Sequence[Worker], clock: int = 0) -> None:
         """Send the server's weights to workers; they have them as they are now."""
         weights, version = self.server.weights, self.server.version
         if self.topology.collective and len(workers) >= self.present:
             end = self._spread()
             for worker in workers:
-                self.engine.at(end, self._replied, worker, weights, version)
+                self.engine.at(end, self._replied, worker, weights, version, clock)
             return
         size = self.pace.size
         for worker in workers:
             if self.topology.collective:
                 self._carry_alone(worker, size, weights, version)
             else:
-                self._travel(self._way(worker, up=False), 0, size, "down", self._replied, worker, weights, version)
+                self._travel(
+                    self._way(worker, up=False), 0, size, "down", self._replied, worker, weights, version, clock
+                )
 
     def _carry_alone(self, worker: Worker, size: float, weights: Vector, version: int) -> None:
         """One that joins or returns where nobody serves: its neighbour sends what all have."""
@@ -232,8 +234,9 @@ class VirtualWorld(learning.World):
 
     # messages
 
-    def _replied(self, worker: Worker, weights: Vector, version: int) -> None:
+    def _replied(self, worker: Worker, weights: Vector, version: int, clock: int = 0) -> None:
         if worker.present:
+            worker.cache_clock = clock
             self.algorithm.on_reply(self, worker, weights, version)
 
     def _said(self, worker: Worker, sender: int, said: Any) -> None:

@@ -14,7 +14,7 @@ MANY: Final = 16
 """Mini-batches for each stage over which PipeDream's steady state is looked at."""
 
 Full: TypeAlias = str
-"""What plain PyTorch 1.8 computes fp32 products in: `tf32` where the device has it, else `fp32`."""
+"""What products are computed in without mixed precision: `tf32` or `fp32` (`workload.full_precision`)."""
 
 
 class FrameworkUse(NamedTuple):
@@ -38,6 +38,7 @@ class Framework(NamedTuple):
     models: tuple[str, ...] = (IMAGES, TEXT)
     machines: tuple[str, ...] = ("lassen", "thetagpu")
     optimizer: str = ""  # where it is not the task's
+    replicates: bool = False  # stages, where a deeper pipeline would gain nothing
     interpreter: float = 0.0  # share of all kernels that one interpreter starts for all stages
 
 
@@ -95,7 +96,7 @@ FRAMEWORKS: Final = {
             ("lassen",),
         ),
         Framework("megatron-intra", "Megatron-LM 2.3, intra-layer", "megatron-lm-2021", _intra, GROWS, (TEXT,)),
-        Framework("pipedream", "PipeDream", "pipedream", _stashed, "fixed; more of them in flight"),
+        Framework("pipedream", "PipeDream", "pipedream", _stashed, "fixed; more of them in flight", replicates=True),
         Framework(
             "torchgpipe", "TorchGPipe", "torchgpipe", _flushed, "4 micro-batches for each GPU", interpreter=ONE_PROCESS
         ),

@@ -6,8 +6,9 @@ import msgspec
 
 from foretell.bench.findings import FINDINGS, HOLDS, check
 from foretell.bench.page import bench_page, findings_sections
-from foretell.replicas.survey import errors, predicted, workload
+from foretell.replicas.survey import errors, figures, predicted, workload
 from foretell.replicas.survey.errors import CurveError, SpeedupError
+from foretell.replicas.survey.figures import FigurePoint
 from foretell.report.page import Card, Page, Section
 
 
@@ -29,8 +30,11 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
     source: str
     sequence: int  # tokens; derived
     zero_stage: str  # derived
+    full_precision: dict[str, str]  # by model, on ThetaGPU without mixed precision; derived
     speedups: tuple[SpeedupError, ...]
     curves: tuple[CurveError, ...]
+    iterations: tuple[FigurePoint, ...]  # figure 5
+    memory: tuple[FigurePoint, ...]  # figure 9
     findings: tuple[BothWays, ...]
     impossible: dict[str, str]  # rows of the survey that take less than its machine, as described, needs
     refused: dict[str, str]  # cases that cannot run, and why
@@ -45,8 +49,13 @@ def survey() -> Survey:
         source=SOURCE,
         sequence=workload.sequence(),
         zero_stage=workload.zero_stage(),
+        full_precision={
+            model: workload.full_precision("thetagpu", model) for model in (workload.IMAGES, workload.TEXT)
+        },
         speedups=errors.speedups(),
         curves=errors.curves(),
+        iterations=figures.iterations(),
+        memory=figures.memory(),
         findings=_findings(),
         impossible=errors.impossible_rows(),
         refused={f"{row.engine}, {row.pair}, {row.ranks} GPUs": row.reason for row in predicted.rows() if not row.ok},
@@ -76,7 +85,7 @@ def _findings() -> tuple[BothWays, ...]:
 
 def survey_page(found: Survey, command: str = "") -> Page:
     """The page: the survey's figures with predictions dashed, and how far they are from one another."""
-    figures = bench_page(
+    drawn = bench_page(
         predicted.measured(), "The survey of frameworks, and what the oracle says of it", command, predicted.rows()
     )
     within = [one for one in found.speedups if one.aimed]
@@ -88,9 +97,9 @@ def survey_page(found: Survey, command: str = "") -> Page:
         Card("sequence", f"{found.sequence} tokens", "derived from figures 5 and 7"),
         Card("ZeRO", f"stage {found.zero_stage[-1]}", "derived from figure 9"),
     )
-    charts = tuple(one for one in figures.sections if one.charts)
+    charts = tuple(one for one in drawn.sections if one.charts)
     return Page(
-        title=figures.title,
+        title=drawn.title,
         plan="",
         cards=cards,
         sections=(
@@ -101,7 +110,7 @@ def survey_page(found: Survey, command: str = "") -> Page:
             *findings_sections(check(predicted.rows()), "The findings in the prediction"),
             _impossible(found),
         ),
-        papers=figures.papers,
+        papers=drawn.papers,
         command=command,
     )
 

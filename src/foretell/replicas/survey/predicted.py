@@ -23,7 +23,7 @@ from foretell.plan.trainer import Trainer, trainer
 from foretell.replicas.survey import published
 from foretell.replicas.survey.frameworks import FRAMEWORKS, Framework
 from foretell.replicas.survey.published import PublishedCurve
-from foretell.replicas.survey.workload import COUNTS, SurveyTask, task
+from foretell.replicas.survey.workload import COUNTS, SurveyTask, full_precision, task
 
 MACHINES = ("lassen", "thetagpu")
 
@@ -55,11 +55,6 @@ def cases() -> tuple[SurveyCase, ...]:
     )
 
 
-def full_precision(machine: str) -> str:
-    """What PyTorch 1.8 computes fp32 products in: torch.backends.cuda.matmul.allow_tf32 is on where there is TF32."""
-    return "tf32" if "tf32" in catalog.cluster(machine).device.peak else "fp32"
-
-
 def described(case: SurveyCase) -> Trainer:
     """The trainer of a case. One interpreter that starts kernels for all stages takes longer with each of them."""
     found = trainer(case.framework.trainer)
@@ -77,9 +72,12 @@ class SurveyAnswer(NamedTuple):
 
 
 @functools.lru_cache(maxsize=4096)
-def asked(case: SurveyCase, precision: str = "", by: Trainer | None = None, microbatches: int = 0) -> SurveyAnswer:
-    """What the oracle says of a case; or with another precision, trainer or number of micro-batches than it has."""
-    setting, where = setting_of(case, precision, by, microbatches), cluster_of(case)
+def asked(
+    case: SurveyCase, precision: str = "", by: Trainer | None = None, microbatches: int = 0, copies: int = 0
+) -> SurveyAnswer:
+    """What the oracle says of a case; or with another precision, trainer, number of micro-batches or of copies than it
+    has."""
+    setting, where = setting_of(case, precision, by, microbatches, copies), cluster_of(case)
     batch = setting.job.batch
     for refusal in refusals(setting, where):
         return SurveyAnswer(str(setting.plan), batch, None, refusal.why)
@@ -90,10 +88,27 @@ def cluster_of(case: SurveyCase) -> Cluster:
     return catalog.cluster(f"{case.curve.machine}:{case.gpus}")
 
 
-def setting_of(case: SurveyCase, precision: str = "", by: Trainer | None = None, microbatches: int = 0) -> Setting:
+@functools.lru_cache(maxsize=4096)
+def copies_of(case: SurveyCase) -> int:
+    """How often a pipeline is there that is as deep as depth gains anything. PipeDream's partitioner, which knows the
+    times of layers and messages, replicates stages then (Narayanan et al. 2019, section 3.1)."""
+    depth = best = 0
+    while case.framework.replicates and 2 * depth <= case.gpus:
+        next_depth = 2 * depth or 1
+        found = asked(SurveyCase(case.curve, next_depth), copies=1).prediction
+        if found is None or found.samples_per_second <= best:
+            break
+        depth, best = next_depth, found.samples_per_second
+    return case.gpus // depth if depth else 1
+
+
+def setting_of(
+    case: SurveyCase, precision: str = "", by: Trainer | None = None, microbatches: int = 0, copies: int = 0
+) -> Setting:
     """The plan, model and job of a case."""
-    work, one = case.task, case.framework
-    text, batch = one.rule(case.gpus, work, full_precision(case.curve.machine))
+    work, one, copies = case.task, case.framework, copies or copies_of(case)
+    text, batch = one.rule(case.gpus // copies, work, full_precision(case.curve.machine, case.curve.model))
+    text, batch = (f"dp{copies} {text}", batch * copies) if copies > 1 else (text, batch)
     if precision:
         text = f"{text.rpartition(' +')[0]} +{precision}"
     if microbatches:

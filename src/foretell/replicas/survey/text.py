@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from statistics import median
 
 import click
@@ -13,8 +13,9 @@ import msgspec
 from foretell.bench.findings import FAILS, HOLDS, UNKNOWN
 from foretell.cli.bench_report import ReportFiles, written
 from foretell.cli.table import folded_lines, table
+from foretell.replicas.survey.figures import FigurePoint
 from foretell.replicas.survey.page import BothWays, Survey, survey, survey_page
-from foretell.replicas.survey.workload import sequence_evidence, shared_bytes
+from foretell.replicas.survey.workload import plain_rates, sequence_evidence, shared_bytes
 
 SHORT = {"": "-", HOLDS: "holds", FAILS: "fails", UNKNOWN: "-"}
 
@@ -37,10 +38,16 @@ def _parts(found: Survey) -> Iterator[str]:
             f"source   {found.source}",
             f"derived  sequences of {found.sequence} tokens: {_between(sequence_evidence())} 5, 7",
             f"         ZeRO-{found.zero_stage[-1]}: {shared_bytes():.1f} bytes of a parameter are shared in figure 9",
+            *(
+                f"         {model} without mixed precision in {form} on an A100: {_needs(model)}"
+                for model, form in found.full_precision.items()
+            ),
         )
     )
     yield _speedups(found)
     yield _curves(found)
+    yield _iterations(found)
+    yield _memory(found)
     yield _findings(found.findings)
     if found.impossible:
         yield "\n".join(["rows that take less than the machine, as described, needs", *_impossible(found)])
@@ -96,6 +103,39 @@ def _curves(found: Survey) -> str:
     return table(
         ("seconds of an epoch", "model", "machine", "GPUs", "mean", "median", "speed-ups"), rows, left=(0, 1, 2)
     )
+
+
+def _needs(model: str) -> str:
+    return ", ".join(f"{rate / 1e12:.0f}" for rate in plain_rates("thetagpu", model)) + " Tflop/s"
+
+
+def _iterations(found: Survey) -> str:
+    """A line a framework and part: what the survey has, what is predicted, and the error."""
+    cells = {
+        (one.framework, one.what, one.gpus): f"{one.measured * 1e3:.0f} {one.predicted * 1e3:.0f} {one.error:+.0%}"
+        for one in found.iterations
+    }
+    counts = sorted({gpus for *_, gpus in cells})
+    lines = dict.fromkeys((framework, what) for framework, what, _ in cells)
+    rows = [(*line, *(cells.get((*line, gpus), "") for gpus in counts)) for line in sorted(lines)]
+    return table(("figure 5, ms", "", *(f"{gpus} GPU{'s' * (gpus > 1)}" for gpus in counts)), rows, left=(0, 1))
+
+
+def _memory(found: Survey) -> str:
+    """Three lines a framework: what the survey has, what is predicted, and the error."""
+    points = {(one.framework, one.gpus): one for one in found.memory}
+    counts = sorted({gpus for _, gpus in points})
+    said: dict[str, Callable[[FigurePoint], str]] = {
+        "survey": lambda one: f"{one.measured / 1e9:.1f}",
+        "predicted": lambda one: f"{one.predicted / 1e9:.1f}",
+        "error": lambda one: f"{one.error:+.0%}",
+    }
+    rows = [
+        (framework, word, *(say(points[framework, gpus]) if (framework, gpus) in points else "" for gpus in counts))
+        for framework in dict.fromkeys(framework for framework, _ in points)
+        for word, say in said.items()
+    ]
+    return table(("figure 9, GB", "", *map(str, counts)), rows, left=(0, 1))
 
 
 def _findings(found: tuple[BothWays, ...]) -> str:

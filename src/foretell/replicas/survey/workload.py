@@ -7,6 +7,10 @@ of two nearest to the median of all rows is taken.
 **The stage of ZeRO.** Figure 9 gives memory by GPUs. What n ranks share has gone by 1 - 1/n; the stage whose bytes a
 parameter come nearest (Rajbhandari et al. 2020, arXiv 1910.02054: 12 of states and master weights in stage 1, 14 with
 gradients in stage 2, 16 with weights in stage 3) is taken.
+
+**What full precision is.** PyTorch 1.8 computes convolutions and matrix products in TF32 where a device has it if
+nobody says otherwise. The two frameworks without mixed precision tell on one A100: a model whose rows all stay under
+the peak of plain fp32 is taken to be in fp32, one with a row above it in TF32.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ import math
 from statistics import median
 from typing import Final, NamedTuple
 
+from foretell.hardware import catalog
 from foretell.model.source import load
 from foretell.model.totals import totals
 from foretell.replicas.survey import published
@@ -84,3 +89,24 @@ def shared_bytes() -> float:
 @functools.cache
 def zero_stage() -> str:
     return min(SHARED, key=lambda stage: abs(SHARED[stage] - shared_bytes()))
+
+
+PLAIN: Final = ("pipedream", "torchgpipe")
+"""Frameworks without mixed precision (section 5.1)."""
+
+
+def plain_rates(machine: str, model: str) -> tuple[float, ...]:
+    """Matrix flops a second of an epoch on one GPU without mixed precision, recomputation not counted."""
+    work = task(model)
+    cost = totals(load(model, 1, work.sequence or None))
+    flops = work.samples * (cost.forward + cost.backward).matrix
+    epochs = published.epochs()
+    return tuple(flops / epochs[PublishedCurve(machine, model, one)][1] for one in PLAIN)
+
+
+@functools.cache
+def full_precision(machine: str, model: str) -> str:
+    """`tf32` where the device has it and the rows need it; else `fp32`."""
+    device = catalog.cluster(machine).device
+    above = max(plain_rates(machine, model)) > device.matrix_rate("fp32")
+    return "tf32" if "tf32" in device.peak and above else "fp32"

@@ -20,7 +20,8 @@ CARRIED: Final = ("single", "sharded", "replicated", "ring", "mesh", "tree")
 
 
 def _served(axis: Server) -> str:
-    name = {"sync": "sync", "ssp": f"ssp:s={axis.staleness}", "async": "downpour"}[axis.mode]
+    """An axis is priced with a push and a pull for each step: no cache of old weights (Li et al. 2014)."""
+    name = {"sync": "sync", "ssp": f"ssp:s={axis.staleness},cache=0", "async": "downpour"}[axis.mode]
     return f"{name}@single" if axis.servers == 1 else f"{name}@sharded:k={axis.servers}"
 
 

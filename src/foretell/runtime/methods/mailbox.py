@@ -48,6 +48,7 @@ class Letter(NamedTuple):
     number: float = (
         0.0  # what else an algorithm says; of a push, whether it is written as it is; of a reply, seconds held
     )
+    asks: bool = True  # of a push: whether a reply is waited for
     content: Wire = np.zeros(0, np.uint8)
 
 
@@ -96,8 +97,9 @@ class GlooMailbox:
     def _next(self) -> Letter:
         head = torch.empty(len(Letter._fields), dtype=torch.float64)
         source = dist.recv(head, group=self.group)
-        kind, sender, version, clock, place, number, length = head.tolist()
+        *head_numbers, number, asks, length = head.tolist()
+        kind, sender, version, clock, place = map(int, head_numbers)
         content = torch.empty(int(length), dtype=torch.uint8)
         if length:
             dist.recv(content, source, group=self.group, tag=1)
-        return Letter(LetterKind(int(kind)), int(sender), int(version), int(clock), int(place), number, content.numpy())
+        return Letter(LetterKind(kind), sender, version, clock, place, number, bool(asks), content.numpy())

@@ -128,7 +128,10 @@ class ServerSide(Side):
             self.arrivals.append(pushed(worker.number))
             self.returns[worker.number].append(self._since[worker.number] - self._replied_at[worker.number])
             read = self._given[worker.number]
-            self.algorithm.on_push(self, Push(worker, self._pushed(letter), read, letter.version, letter.clock))
+            if not letter.asks:  # its next gradient has begun
+                self._replied_at[worker.number] = self._since[worker.number]
+            push = Push(worker, self._pushed(letter), read, letter.version, letter.clock, letter.asks)
+            self.algorithm.on_push(self, push)
             self.served.append(time.perf_counter() - self._since[worker.number])
 
     def _pushed(self, letter: Letter) -> Vector:
@@ -140,19 +143,19 @@ class ServerSide(Side):
     def compute(self, worker: Worker) -> None:
         """It has what it needs, and will push when it is ready."""
 
-    def push(self, worker: Worker, vector: Vector, weights: bool = False) -> None:
+    def push(self, worker: Worker, vector: Vector, weights: bool = False, asks: bool = True) -> None:
         raise NotImplementedError("workers push")
 
     def send(self, worker: Worker, target: int, said: Any) -> None:
         raise NotImplementedError("workers send")
 
-    def reply(self, workers: Sequence[Worker]) -> None:
+    def reply(self, workers: Sequence[Worker], clock: int = 0) -> None:
         content = as_bytes(self.server.weights)
         for worker in workers:
             self._given[worker.number] = self.server.weights
             held = time.perf_counter() - self._since[worker.number]
             letter = Letter(
-                LetterKind.REPLY, self.count + self.number, self.server.version, number=held, content=content
+                LetterKind.REPLY, self.count + self.number, self.server.version, clock, number=held, content=content
             )
             self._replied_at[worker.number] = time.perf_counter()
             self.post.send(worker.number, letter)
@@ -239,6 +242,7 @@ class WorkerSide(Side):
         weights = np.concatenate([self._vector(letter) for letter in letters])
         self._held[self.me.clock] += max(letter.number for letter in letters)
         self._note("pull", sum(len(letter.content) for letter in letters))
+        self.me.cache_clock = min(letter.clock for letter in letters)
         self.server.weights, self.server.version = weights, max(self._versions)
         self.algorithm.on_reply(self, self.me, weights, self.server.version)
 
@@ -253,17 +257,17 @@ class WorkerSide(Side):
         else:
             self.done = True
 
-    def push(self, worker: Worker, vector: Vector, weights: bool = False) -> None:
+    def push(self, worker: Worker, vector: Vector, weights: bool = False, asks: bool = True) -> None:
         plain = weights or self.compressor is None
         wholes = [vector[share] for share in self.terms.shares()] if plain else [vector]
         contents = [as_bytes(part) if plain else worker.sender.write(part) for part in wholes]
         self._note("push", sum(map(len, contents)))
         for server, content in enumerate(contents):
-            version = self._versions[server]
-            letter = Letter(LetterKind.PUSH, worker.number, version, worker.clock, number=float(plain), content=content)
-            self.post.send(server, letter)
+            version = self._versions[server] + worker.version - self.server.version  # and its own since then
+            head = (LetterKind.PUSH, worker.number, version, worker.clock)
+            self.post.send(server, Letter(*head, number=float(plain), asks=asks, content=content))
 
-    def reply(self, workers: Sequence[Worker]) -> None:
+    def reply(self, workers: Sequence[Worker], clock: int = 0) -> None:
         """A worker that wants the server's weights asks for them."""
         for server in range(self.terms.servers):
             self.post.send(server, Letter(LetterKind.ASK, self.me.number))
@@ -291,12 +295,12 @@ class Alike(WorkerSide):
     def kept(self) -> Vector:
         return self.server.weights
 
-    def push(self, worker: Worker, vector: Vector, weights: bool = False) -> None:
+    def push(self, worker: Worker, vector: Vector, weights: bool = False, asks: bool = True) -> None:
         self._note("all-reduce", vector.nbytes)
         push = Push(worker, self._mean(vector), worker.weights, worker.version, worker.clock)
         self.algorithm.on_push(self, push)
 
-    def reply(self, workers: Sequence[Worker]) -> None:
+    def reply(self, workers: Sequence[Worker], clock: int = 0) -> None:
         self.algorithm.on_reply(self, self.me, self.server.weights, self.server.version)
 
 
