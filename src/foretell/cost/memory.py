@@ -26,6 +26,7 @@ from foretell.plan.storage import STORAGES
 from foretell.plan.strategies.pipeline import Pipeline
 from foretell.plan.strategies.tensor import Tensor
 from foretell.plan.strategy import MeshAxis
+from foretell.plan.together import storage
 from foretell.plan.trainer import Trainer, look_up, look_up_depth
 from foretell.program.blocks import BLOCK
 from foretell.units import Quantity, product, somewhere
@@ -79,7 +80,7 @@ def memory_constants(
     """
     stored, alive = setting.trainer.storage, setting.trainer.memory
     shares = _stored_in_shares(setting)
-    data = product(axis.ranks for axis in axes if axis.name in ("dp", "shard", "ep"))
+    data = product(axis.ranks for axis in axes if axis.name in ("dp", "shard", "ep", "cp"))
     context = alive.context + (alive.communicator if axes else 0.0)
     found = MemoryConstants(
         made=float(alive.new_gradients),
@@ -183,8 +184,8 @@ def _buckets(setting: Setting, data: int) -> float:
 
 
 def _stored_in_shares(setting: Setting) -> bool:
-    data = setting.plan.axis("dp")
-    return data is not None and data.world > 1 and STORAGES[getattr(data, "storage", "replicated")].states
+    """Whether some ranks that hold the same weights have shares of the states: those of the batch or of a sequence."""
+    return storage(setting.plan).states
 
 
 def _held_back(setting: Setting, samples: Quantity) -> Quantity:

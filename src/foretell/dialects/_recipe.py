@@ -39,7 +39,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
     """The figures of one run. Those of an axis with one rank have their defaults, so equal runs are equal values."""
 
     data: int = 1  # ranks that take samples of their own
-    storage: str = "replicated"
+    storage: str = "replicated"  # among data and context ranks
     shard: int = 0  # ranks of a group among which states lie in shares; 0: all of them
     experts: int = 1
     expert_tensor: int = 0  # ranks that share one expert; 0: as the tensor axis
@@ -68,8 +68,8 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
     others: tuple[str, ...] = ()  # axes and policies that no dialect has a word for
 
     def __post_init__(self) -> None:
-        if self.data == 1:
-            self._set(storage="replicated", shard=0)
+        if self.data * self.context == 1:
+            self._set(storage="replicated")
         if self.storage == "replicated" or self.shard == self.data:
             self._set(shard=0)
         if self.experts == 1 or self.expert_tensor == self.tensor:
@@ -215,7 +215,8 @@ def put_together(recipe: Recipe) -> Plan:
         Bucket(size=recipe.bucket),
         Execution(mode=recipe.execution),
     )
-    wide = {word for word, axis in axes.items() if axis.world > 1 or (word == "dp" and recipe.experts > 1)}
+    alone = recipe.experts > 1 or recipe.storage != "replicated"  # of one data rank: with context ranks
+    wide = {word for word, axis in axes.items() if axis.world > 1 or (word == "dp" and alone)}
     return Plan(tuple(axes[word] for word in recipe.order if word in wide), policies)
 
 

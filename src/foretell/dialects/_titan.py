@@ -67,7 +67,14 @@ def _data(document: Document) -> Figures:
     replicas = int(document.get(f"{_DEGREES}.data_parallel_replicate_degree", 1))
     shard = int(document.get(f"{_DEGREES}.data_parallel_shard_degree", -1))
     never = document.get(f"{_DEGREES}.fsdp_reshard_after_forward", "default") == "never"
-    storage = "replicated" if shard == 1 else "zero2" if never else "zero3"
+    context = int(document.get(f"{_DEGREES}.context_parallel_degree", 1))  # they share with the data ranks
+    storage = "replicated" if shard == context == 1 else "zero2" if never else "zero3"
+    if storage != "replicated" and shard == 1 < replicas:
+        raise BadInput(
+            "shares among the context ranks alone, which no plan has a word for",
+            where=f"{_DEGREES}.data_parallel_replicate_degree",
+            fix=f"data_parallel_shard_degree = {replicas}",
+        )
     if shard < 0:  # all that is left
         if replicas > 1:
             raise BadInput(

@@ -61,7 +61,8 @@ def _figures(document: Document) -> Figures:
     old = str(document.get(f"{_FSDP}sharding_strategy", "")).upper()
     zero2 = reshard is False or "SHARD_GRAD_OP" in (str(reshard), old) or old == "2"
     shard, replicas = document.get(f"{_MESH}dp_shard_size"), document.get(f"{_MESH}dp_replicate_size", 1)
-    figures |= {"storage": "replicated" if shard == 1 else "zero2" if zero2 else "zero3"}
+    alone = shard == document.get(f"{_MESH}cp_size", 1) == 1  # context ranks have shares with the data ranks
+    figures |= {"storage": "replicated" if alone else "zero2" if zero2 else "zero3"}
     if shard is not None:
         figures |= {"data": shard * replicas, "shard": shard if replicas > 1 and shard > 1 else 0}
     figures |= {"tensor": document.get(f"{_MESH}tp_size", 1), "context": document.get(f"{_MESH}cp_size", 1)}

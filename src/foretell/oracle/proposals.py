@@ -24,6 +24,7 @@ from foretell.plan.policies.recompute import Recompute
 from foretell.plan.policy import Policy
 from foretell.plan.recomputation import recomputations
 from foretell.plan.repair import divisors
+from foretell.plan.strategies.context import Context
 from foretell.plan.strategies.data import Data
 from foretell.plan.strategies.pipeline import Pipeline
 from foretell.plan.strategies.tensor import Tensor
@@ -93,14 +94,14 @@ def policies(plan: Plan) -> Iterator[Proposal]:
         yield _with_policy(f"+recompute:{word}", "recompute", plan, Recompute(granularity=word))
     offload = plan.policy(Offload)
     if not offload.optimizer:
-        more = msgspec.structs.replace(offload, moved=(*offload.moved, "optimizer"))
+        more = Offload(moved=("optimizer", *offload.moved))  # in the order of the plan's grammar
         yield _with_policy("+offload:optimizer", "offload", plan, more)
 
 
 def storages(plan: Plan) -> Iterator[Proposal]:
-    """More in shares among data ranks."""
+    """More in shares among data and context ranks."""
     data = plan.axis(Data)
-    if data is None or data.world == 1:
+    if data is None or (data.world == 1 and plan.axis(Context) is None):
         return
     order = ("replicated", "zero1", "zero2", "zero3")
     for word in order[order.index(data.storage) + 1 :]:
@@ -129,13 +130,15 @@ def _wider(plan: Plan, factor: int) -> Iterator[Tensor | Pipeline]:
 
 def _joined(axes: tuple[Strategy, ...], axis: Tensor | Pipeline) -> tuple[Strategy, ...]:
     """Axes with this one in its usual place: pipelines outermost, tensors innermost."""
-    others = tuple(one for one in axes if one.word != axis.word and one.world > 1)
+    others = tuple(one for one in axes if one.word != axis.word)
     return (axis, *others) if isinstance(axis, Pipeline) else (*others, axis)
 
 
 def _exchanged(plan: Plan, old: Data, new: Data) -> tuple[Strategy, ...]:
+    """Without axes of one rank; one data rank says how those of a sequence store weights."""
+    stored = plan.axis(Context) is not None and new.storage != "replicated"
     axes = tuple(new if axis is old else axis for axis in plan.axes)
-    return tuple(axis for axis in axes if axis.world > 1)
+    return tuple(axis for axis in axes if axis.world > 1 or (axis is new and stored))
 
 
 # of what surrounds it

@@ -37,6 +37,7 @@ from foretell.plan.repair import divisors
 from foretell.plan.schedule import find
 from foretell.plan.setting import Setting
 from foretell.plan.stages import layers_per_stage, short_ends
+from foretell.plan.strategies.context import Context
 from foretell.plan.strategies.data import Data
 from foretell.plan.strategies.pipeline import Pipeline
 from foretell.plan.strategy import Strategy
@@ -113,7 +114,7 @@ class Space:
     def every_mesh(self) -> tuple[tuple[Strategy, ...], ...]:
         """Every mesh of all ranks, before rules are asked about it as a whole; the pipeline stands in it with its
         ranks alone."""
-        found = self._meshes(0, self.cluster.ranks)
+        found = (axes for axes in self._meshes(0, self.cluster.ranks) if _has_shares(axes))
         if not self.wishes.splits:
             return tuple(found)
         return tuple(axes for axes in found if batch_ranks(Plan(axes)) == self.wishes.splits)
@@ -157,6 +158,9 @@ class Space:
             fixed = self.words.axes.get(kind.word)
             if fixed is None or fixed.world == 1:
                 yield ()
+            if kind is Data and any(one is Context for one in self.strategies):  # whose ranks have shares
+                stored = [Data(ranks=1, storage=word) for word in self.trainer.legal.storages]
+                yield from ((choice,) for choice in self.words.agreeing(Data, 1, stored))
             return
         if kind is Pipeline:
             if self.pipelines(ranks):
@@ -329,6 +333,12 @@ class Space:
         """The setting of a plan, with the graph of one micro-batch over all ranks."""
         graph = with_samples(self.graph, self.job.batch // plan.microbatches)
         return msgspec.structs.replace(self._base, graph=graph, plan=plan)
+
+
+def _has_shares(axes: tuple[Strategy, ...]) -> bool:
+    """Whether states that lie in shares do so among several ranks: those of the batch, or of a sequence."""
+    stored = any(isinstance(axis, Data) and axis.world == 1 for axis in axes)
+    return not stored or any(isinstance(axis, Context) for axis in axes)
 
 
 class _Words:
