@@ -28,6 +28,16 @@ class Seat(msgspec.Struct, frozen=True):
     bound: bool = False  # whether the cores that it may use are its own, and not those of all ranks here
 
 
+class Rehearsal(msgspec.Struct, frozen=True):
+    """One rank of a run, without the others: their messages take as long as they are priced on a cluster."""
+
+    rank: int
+    cluster: str
+    priced: bool = True  # False: messages take no time
+    calibration: str = ""
+    depths: tuple[int, ...] = ()  # layers of two shallower models that stand for the model
+
+
 class Assignment(msgspec.Struct, frozen=True, kw_only=True):
     """One run: a model under a plan, trained for some steps."""
 
@@ -64,6 +74,7 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
     fail_at: tuple[int, ...] = ()  # measured steps before which a rank dies, once each
     fail_every: float = 0.0  # mean seconds between deaths of ranks, at random; 0: none die
     dry: bool = False  # one rank alone, beside others that are not there
+    rehearsal: Rehearsal | None = None  # None: all ranks are there
     alone: bool = False  # whether an axis of one rank is put on the model too: what its wrapper costs by itself
     seat: Seat | None = None  # None: all ranks are started here
     graph: str = ""  # of a model that is code, in the record of its run (`model.source.packed`)

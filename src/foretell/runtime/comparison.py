@@ -30,7 +30,7 @@ from foretell.runtime.expected import expected, whenever
 from foretell.runtime.limits import limits
 from foretell.runtime.measure import Measurement, check
 from foretell.runtime.outside import Outside, outside
-from foretell.runtime.recording import HERE, cluster_of
+from foretell.runtime.recording import HERE, cluster_of, standing_in
 from foretell.timeline.simulate import Simulated, simulate
 
 
@@ -205,6 +205,13 @@ def reports_of(found: Record, where: str) -> tuple[Assignment, tuple[Report, ...
 
 def _cluster(found: Record, said: str) -> Cluster:
     """The cluster that is named now, that was named then, or the machine that the record describes."""
+    where = _named_cluster(found, said)
+    if found.content["assignment"].get("rehearsal"):
+        return standing_in(where, cluster_of(msgspec.convert(found.content["machine"], MeasuredMachine)).device)
+    return where
+
+
+def _named_cluster(found: Record, said: str) -> Cluster:
     named = said or (found.cluster if found.cluster != HERE or "machine" not in found.content else "")
     return catalog.cluster(named) if named else cluster_of(msgspec.convert(found.content["machine"], MeasuredMachine))
 

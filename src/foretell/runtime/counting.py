@@ -43,12 +43,14 @@ KINDS = {
     "allgather_into_tensor_coalesced_": "all-gather",
     "reduce_": "reduce",
     "all_to_all_single": "all-to-all",
+    "alltoall_": "all-to-all",
     "alltoall_base_": "all-to-all",
     "shard_dim_alltoall": "all-to-all",
     "broadcast": "broadcast",
     "broadcast_": "broadcast",
     "send": "send",
     "recv_": "receive",
+    "recv_any_source_": "receive",
 }
 """Torch's operators by what they do."""
 
@@ -58,6 +60,9 @@ MESSAGES = ("send", "receive")
 OUTPUT_FIRST = ("_allgather_base_", "_reduce_scatter_base_", "alltoall_base_")
 GIVEN_SECOND = (
     "allgather_",
+    "allgather_coalesced_",
+    "alltoall_",
+    "gather_",
     "reduce_scatter_",
     "reduce_scatter_tensor_coalesced_",
     "allgather_into_tensor_coalesced_",
@@ -102,12 +107,11 @@ class Counting(TorchDispatchMode):
     def _count(self, name: str, args: Any) -> None:
         if name not in KINDS and not self._foreign:
             raise BadInput(f"torch's {name} is no collective that is counted", where="the step that is watched")
-        given = args[1] if name in (*OUTPUT_FIRST, *GIVEN_SECOND) else args[0]
-        ranks = frozenset(dist.get_process_group_ranks(_group(args)))
+        ranks = frozenset(dist.get_process_group_ranks(group_of(args)))
         axes = self._along(ranks)
         kind = KINDS.get(name, name.strip("_").replace("_", "-"))
         among = 2 if kind in MESSAGES else len(ranks)
-        self._seen[kind, axes, among, _bytes(given), self.phase] += 1
+        self._seen[kind, axes, among, payload_of(given_of(name, args)), self.phase] += 1
 
     def _along(self, ranks: frozenset[int]) -> tuple[str, ...]:
         """The axes of a group; of one that has some ranks of an axis only, that axis."""
@@ -136,7 +140,7 @@ def _is_work(one: torch.ScriptObject) -> bool:
     return one._type().name() == "Work"  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def _group(args: Any) -> dist.ProcessGroup:
+def group_of(args: Any) -> dist.ProcessGroup:
     """The process group among an operator's arguments: itself, or its name."""
     for arg in args:
         if isinstance(arg, torch.ScriptObject):
@@ -145,8 +149,14 @@ def _group(args: Any) -> dist.ProcessGroup:
     return _resolve_process_group(name)  # pyright: ignore[reportArgumentType]
 
 
-def _bytes(tensors: Any) -> int:
+def given_of(name: str, args: Any) -> Any:
+    """What a rank gives to an operator, among its arguments."""
+    return args[1] if name in (*OUTPUT_FIRST, *GIVEN_SECOND) else args[0]
+
+
+def payload_of(tensors: Any) -> int:
+    """Bytes of tensors, however deep they lie in lists."""
     if isinstance(tensors, torch.Tensor):
         return tensors.numel() * tensors.element_size()
     assert isinstance(tensors, Iterable)
-    return sum(_bytes(tensor) for tensor in tensors)
+    return sum(payload_of(tensor) for tensor in tensors)

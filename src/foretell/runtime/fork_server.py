@@ -39,7 +39,7 @@ from foretell.model.importers.torch_child import answered
 from foretell.model.importers.torch_load import trace_in_forks
 from foretell.plan.setting import Setting
 from foretell.processes import answer_lines, end_with_parent
-from foretell.runtime import appliers, dry_run, hosts, journal, rank_rendezvous
+from foretell.runtime import appliers, dry_run, hosts, journal, rank_rendezvous, rehearsed_rank
 from foretell.runtime.assignment import Assignment, Failure, Report, RunOutcome, Seat
 from foretell.runtime.compute_emulation import emulated
 from foretell.runtime.guard import CONSEQUENCE, LOST_RANK, Guard
@@ -92,6 +92,8 @@ def _own_ranks(assignment: Assignment, setting: Setting) -> range:
     """Ranks that are started here."""
     if assignment.seat is not None:
         return range(assignment.seat.rank, assignment.seat.rank + 1)
+    if assignment.rehearsal is not None:
+        return range(assignment.rehearsal.rank, assignment.rehearsal.rank + 1)
     return range(1 if assignment.dry else setting.plan.ranks)
 
 
@@ -113,6 +115,8 @@ def _rank(
         journal.keep(meeting, rank)
         if assignment.dry:
             report, weights = dry_run.reported(assignment, setting), {}
+        elif assignment.rehearsal is not None:
+            report, weights = rehearsed_rank.reported(assignment, assignment.rehearsal, setting), {}
         else:
             world = setting.plan.ranks
             hosts.settle(rank, world)

@@ -54,6 +54,8 @@ class Measurement(Observation, frozen=True, kw_only=True):
     staleness: dict[str, float] = {}  # noqa: RUF012 mean, most, and how many updates: how often
     pace: float = 0.0  # seconds a gradient was to take in the mean, by waiting, before stragglers; 0: as it computes
     late: int = 0  # gradients that took longer
+    rehearsed: tuple[int, ...] = ()  # ranks that ran alone, of a rehearsal; none: all ran
+    depths: tuple[int, ...] = ()  # layers of the two models that it was extended from; none: of its own
     record: str = ""
 
     def summary(self) -> Iterator[tuple[str, str]]:
@@ -86,7 +88,7 @@ LARGEST = 1e18
 
 def measurement(assignment: Assignment, plan: str, batch: int, reports: Sequence[Report]) -> Measurement:
     """One observation of what all ranks have seen."""
-    length = _round(assignment, reports)
+    length, asked = _round(assignment, reports), assignment.rehearsal
     reports = [_by_rounds(report, length) for report in reports]
     steps = [max(times) for times in zip(*(report.steps for report in reports), strict=True)]
     step = median(steps)
@@ -101,7 +103,7 @@ def measurement(assignment: Assignment, plan: str, batch: int, reports: Sequence
         plan=plan,
         trainer=assignment.trainer,
         batch=batch,
-        ranks=len(reports),
+        ranks=assignment.setting.plan.ranks if asked else len(reports),
         samples=Samples(quantile(sorted(steps), 0.1), quantile(sorted(steps), 0.9), len(steps), length),
         losses=_losses(reports),
         collectives=tuple(critical.collectives),
@@ -114,6 +116,8 @@ def measurement(assignment: Assignment, plan: str, batch: int, reports: Sequence
         staleness=_staleness(reports),
         pace=assignment.tempo.seconds,
         late=sum(report.late for report in reports),
+        rehearsed=tuple(report.rank for report in reports) if asked else (),
+        depths=asked.depths if asked else (),
     )
 
 

@@ -14,6 +14,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from foretell.runtime.appliers._replicas import bucket_bytes
 from foretell.runtime.compute_emulation import is_emulated
+from foretell.runtime.rehearsed_world import is_rehearsed, let_go
 from foretell.runtime.subject import Subject
 
 MARK = "foretell: the step that is watched"
@@ -35,15 +36,17 @@ class Watched:
         self._device = device
         self._data = {place for place, _ in _storages()} if device.type == "cpu" else set[int]()
 
-    def step(self, subject: Subject) -> Watched:
-        """The step of a subject, to be watched with `with`."""
+    def step(self, subject: Subject | None = None) -> Watched:
+        """The step of a subject, or of whatever runs here, to be watched with `with`."""
         if self._device.type == "cpu":
+            let_go()
             gc.collect()
             time.sleep(SETTLED)
             found = dict(_storages())
             own = sum(size for place, size in found.items() if place not in self._data)
-            # a rank that is slowed shows every tensor to Python, buckets too: they are among its own already
-            self.resting = own + (0 if is_emulated() else sum(map(bucket_bytes, subject.parts)))
+            # a rank that is slowed or alone shows every tensor to Python, buckets too: they are among its own already
+            hidden = subject.parts if subject and not is_emulated() and not is_rehearsed() else []
+            self.resting = own + sum(map(bucket_bytes, hidden))
         else:
             self.resting = torch.cuda.memory_allocated(self._device)
         return self

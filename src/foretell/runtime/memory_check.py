@@ -18,7 +18,7 @@ PROCESS = 35e6
 
 def without_room(setting: Setting, ranks: int) -> Iterator[tuple[str, str]]:
     """Every rank that is started here begins with the whole model, whatever it leaves others of it."""
-    each = _weights(setting) * setting.plan.policy(Precision).format.weight + PROCESS
+    each = begins_with(setting)
     free = this_machine.free_bytes()
     if ranks * each > free:
         start = "one rank begins" if ranks == 1 else f"{ranks} ranks begin"
@@ -26,6 +26,11 @@ def without_room(setting: Setting, ranks: int) -> Iterator[tuple[str, str]]:
             f"{start} with all weights, {show_bytes(each)} each with its process, and {show_bytes(free)} are free",
             "fewer layers, fewer ranks, or --dry-run, which has shapes alone",
         )
+
+
+def begins_with(setting: Setting) -> float:
+    """Bytes that a rank begins with."""
+    return _weights(setting) * setting.plan.policy(Precision).format.weight + PROCESS
 
 
 def without_room_for_all(setting: Setting) -> Iterator[tuple[str, str]]:

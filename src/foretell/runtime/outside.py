@@ -98,7 +98,7 @@ def _stragglers(measured: Measurement, places: Sequence[int]) -> Iterator[Outsid
 
 def _machine(measured: Measurement) -> Iterator[Outside]:
     """Ranks whose core other programs used while they computed."""
-    for rank in range(measured.ranks if measured.busy_by_rank else 0):
+    for rank in range(len(next(iter(measured.busy_by_rank.values()), ()))):
         wall = sum(measured.by_rank[name][rank] for name in COMPUTING if name in measured.by_rank)
         busy = sum(measured.busy_by_rank[name][rank] for name in COMPUTING if name in measured.busy_by_rank)
         if 0 < busy < OWN * wall and wall - busy > SMALL * measured.step_seconds:

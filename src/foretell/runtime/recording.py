@@ -8,9 +8,10 @@ from typing import Any
 
 import msgspec
 
+from foretell.cost.collectives import library_of
 from foretell.cost.samples import MeasuredMachine
 from foretell.hardware import this_machine
-from foretell.hardware.cluster import Cluster
+from foretell.hardware.cluster import Cluster, Device, DeviceGroup
 from foretell.model.source import packed
 from foretell.records.home import home
 from foretell.records.record import record
@@ -70,3 +71,9 @@ def cluster_of(found: MeasuredMachine) -> Cluster:
     if found.kind == "cpu":
         return this_machine.processor(found.count, found.title, found.memory_bytes)
     return this_machine.of_devices(found.device, found.count)
+
+
+def standing_in(cluster: Cluster, device: Device) -> Cluster:
+    """A cluster with another device in the place of its own; its links and their library stay."""
+    library = library_of(cluster).name
+    return msgspec.structs.replace(cluster, groups=(DeviceGroup(device, cluster.ranks),), library=library)

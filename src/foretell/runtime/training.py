@@ -31,6 +31,7 @@ from foretell.runtime.methods.choice import method
 from foretell.runtime.models import RunnableModel, model_of
 from foretell.runtime.optimizer import mark_hidden, torch_rule
 from foretell.runtime.place import bound, place
+from foretell.runtime.rehearsed_world import begin_step
 from foretell.runtime.subject import Driver, Subject, TorchOptimizer
 from foretell.runtime.tasks import Batch, Task, task
 from foretell.runtime.tracing import exposed_seconds
@@ -107,12 +108,14 @@ class RankTraining:
         rows = micro_batch(self.setting.job, self.setting.plan)
         sample = Batch(tuple(one[:rows].to(self.device) for one in found.like.inputs), found.like.target[:rows])
         update = rule_of(self.assignment, self.setting)
-        return Subject(self.setting, self.mesh, self.device, [module], sample, found.loss, update)
+        alone = self.assignment.rehearsal is not None
+        return Subject(self.setting, self.mesh, self.device, [module], sample, found.loss, update, rehearsed=alone)
 
     def step(self) -> float | None:
         """One step; the mean loss of this rank's samples, where it sees them."""
         clock = self.clock
         self._warm_up()
+        begin_step(self.device)
         with clock.step():
             with clock.phase("input"):
                 batch = next(self.batches)

@@ -14,6 +14,7 @@ from foretell.runtime.assignment import Collective
 from foretell.runtime.comparison import Comparison
 from foretell.runtime.measure import Measurement
 from foretell.runtime.restart_log import RestartLog
+from foretell.runtime.script_report import GroupTraffic
 
 
 class CalibrateAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,6 +49,36 @@ class RunAnswer(Measurement, frozen=True, kw_only=True):
     comparison: Comparison | msgspec.UnsetType = MAYBE  # with --compare
 
 
+class RehearseAnswer(Measurement, frozen=True, kw_only=True):
+    """Ranks of a run that ran alone."""
+
+    comparison: Comparison
+    unseen: tuple[str, ...]  # what no rehearsal shows
+    why: str  # shallower models stand for it; empty: they do not
+
+
+class ScriptAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """A training script that ran as one rank of many."""
+
+    script: str
+    arguments: tuple[str, ...]
+    rank: int
+    ranks: int
+    cluster: str
+    recognised: str  # the plan that its messages look like; empty: none
+    step_seconds: float
+    steps: tuple[float, ...]  # seconds from step to step of its optimizer
+    collectives: tuple[GroupTraffic, ...]  # of one step
+    gradients: int  # bytes that the rank keeps of them
+    allocated: int  # bytes of tensors at the fullest moment
+    resting: int
+    reserved: int  # 0 on a processor
+    device: str
+    versions: dict[str, str]
+    record: str
+    unseen: tuple[str, ...]  # what no rehearsal shows
+
+
 class DryRun(msgspec.Struct, frozen=True, kw_only=True):
     """What one rank would say to the others."""
 
@@ -71,6 +102,8 @@ FORMS = (
     AnswerForm("calibrate", CalibrateAnswer, "what was measured of this machine"),
     AnswerForm("profile", Profiled, "seconds of the layers of a model"),
     AnswerForm("run", RunAnswer, "a measured run: the same shape as a prediction"),
+    AnswerForm("rehearse", RehearseAnswer, "ranks of a large run that ran alone, beside the prediction"),
+    AnswerForm("rehearse --script", ScriptAnswer, "a training script that ran as one rank of many"),
     AnswerForm("run --dry-run", DryRun, "collectives of one rank"),
     AnswerForm("compare", Comparison, "a prediction subtracted from a run"),
     AnswerForm("goodput", GoodputAnswer, "what failures and checkpoints leave of a run"),

@@ -17,6 +17,7 @@ VERBS = {
     "calibrate": "Measure this machine, for narrower predictions.",
     "profile": "Time the layers of a model on this device.",
     "run": "Train under a plan on real ranks, and measure.",
+    "rehearse": "One rank of a large run for real on this machine, others as priced.",
     "bench": "Frameworks and strategies on the same task, by time to quality.",
     "lab": "Emulated hosts on this machine, with links of known rate and delay.",
     "compare": "Predicted against measured, for a run.",

@@ -9,11 +9,14 @@ import msgspec
 
 from foretell.errors import BadInput, unknown
 from foretell.files import shown
+from foretell.hardware import catalog
 from foretell.oracle.anchors import Anchor
 from foretell.records.doubts import doubts
 from foretell.timeline.observation import PHASES
 
 SUMMARY = 'JSON such as {"model": "gpt2", "plan": "dp8", "cluster": "8xh100", "batch": 64, "step_seconds": 0.31}'
+
+REHEARSED: Final = "a rehearsal: kernels, host and overlap were measured, messages took as long as they are priced"
 
 NUMBERS: Final = ("batch", "seq")
 LONGEST: Final = 1e9
@@ -29,7 +32,7 @@ def read(text: str, path: Path) -> Anchor | None:
     if not isinstance(content, dict) or "traceEvents" in content:
         return None
     written = cast("dict[str, Any]", content)
-    found = _flat(written)
+    found = _flat(written, path)
     seconds = found.get("step_seconds")
     if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not 0 < seconds <= LONGEST:
         raise BadInput(f"step_seconds is {seconds!r}", where=str(path), fix=SUMMARY)
@@ -43,7 +46,7 @@ def read(text: str, path: Path) -> Anchor | None:
     try:
         return msgspec.convert(
             {"form": "measurement", "asked": asked, "step_seconds": seconds, "parts": parts, "memory_bytes": memory}
-            | {"notes": [f"{shown(path)}: {doubt}" for doubt in doubts(path, written)]},
+            | {"notes": [f"{shown(path)}: {doubt}" for doubt in (*doubts(path, written), *found.get("notes", ()))]},
             Anchor,
         )
     except msgspec.ValidationError as problem:
@@ -71,13 +74,25 @@ def _checked(parts: dict[str, Any], seconds: float, path: Path) -> None:
             raise BadInput(what, where=str(path), fix="seconds of each phase, which add up to step_seconds")
 
 
-def _flat(content: dict[str, Any]) -> dict[str, Any]:
+def _flat(content: dict[str, Any], path: Path) -> dict[str, Any]:
     """A record keeps what was run beside what came out."""
     inner = content.get("content")
     if "kind" not in content or not isinstance(inner, dict):
         return content
     about = {key: content[key] for key in ("model", "fingerprint", "plan", "cluster") if content.get(key)}
+    _same_device(cast("dict[str, Any]", inner), path)
     return {**about, **_of_run(cast("dict[str, Any]", inner))}
+
+
+def _same_device(content: dict[str, Any], path: Path) -> None:
+    """Refuse the rehearsal of a rank on another device than the cluster has that it is of."""
+    asked, machine = {**content, **content.get("assignment", {})}.get("rehearsal"), content.get("machine")
+    if not isinstance(asked, dict) or not isinstance(machine, dict):
+        return
+    text, own = str(cast("dict[str, Any]", asked).get("cluster")), cast("dict[str, Any]", machine).get("device")
+    if catalog.cluster(text).device.name != own:
+        what = f"a rehearsal on {own} says nothing of the kernels of {text}"
+        raise BadInput(what, where=str(path), fix=f"a rehearsal on a device that {text} has")
 
 
 def _of_run(content: dict[str, Any]) -> dict[str, Any]:
@@ -89,4 +104,5 @@ def _of_run(content: dict[str, Any]) -> dict[str, Any]:
     given = cast("dict[str, Any]", asked)
     about = {key: given.get(key) for key in ("graph", "seq", "trainer", "optimizer") if given.get(key)}
     measured = cast("dict[str, Any]", found)
+    about |= {"notes": [REHEARSED]} if given.get("rehearsal") else {}
     return {**about, **{key: measured.get(key) for key in ("batch", "step_seconds", "breakdown")}}

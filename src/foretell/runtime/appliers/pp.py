@@ -5,11 +5,13 @@ order of our own where torch has none that runs."""
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed.pipelining import (
     PipelineStage,
     Schedule1F1B,
@@ -101,9 +103,10 @@ def apply(part: Pipeline, subject: Subject) -> None:
     if part.schedule == STASH:
         subject.later = True  # with every update
         subject.driver = Stashed
-    elif part.schedule in PLAYED or subject.rehearsed:  # torch's stages ask each other for shapes
+        return
+    likes = _entering(subject, cut) if subject.rehearsed else []  # torch's stages would ask each other
+    if part.schedule in PLAYED or (likes and subject.later):  # in a dry run, which has shapes and no numbers
         subject.later = True
-        likes = _entering(subject, cut) if subject.rehearsed else None
         entering = {at: likes[found.part[at]] for at in own} if likes else None
         subject.driver = functools.partial(PlayedPipeline, part=part, own=own, entering=entering)
     else:
@@ -111,18 +114,22 @@ def apply(part: Pipeline, subject: Subject) -> None:
             subject.later = True
             for stage in subject.parts:
                 stage.forward = functools.partial(_no_view, stage.forward)
-        subject.driver = functools.partial(Scheduled, part=part, own=own, count=found.count)
+        known = [(likes[found.part[at]], likes[found.part[at] + 1]) for at in own] if likes else None
+        subject.driver = functools.partial(Scheduled, part=part, own=own, count=found.count, known=known)
 
 
 def _entering(subject: Subject, cut: Sequence[nn.Module]) -> list[list[Like]]:
-    """What each stage reads, found by going through all of them; later, ranks of `tp:sp` have shares of sequences."""
+    """What each stage reads, and what the last one makes, found by going through all of them; later, ranks of `tp:sp`
+    have shares of sequences."""
     tensor = subject.setting.plan.axis(Tensor)
     ways = tensor.ranks if tensor is not None and tensor.sequence else 1
     found: list[list[Like]] = []
-    with on_shapes(nn.ModuleList(cut), subject.sample.inputs) as values, casting(subject):
+    aside = nullcontext() if subject.later else FakeTensorMode(allow_non_fake_inputs=True)
+    with aside, on_shapes(nn.ModuleList(cut), subject.sample.inputs) as values, casting(subject):
         for stage in cut:
             found.append([_shared(like(value), ways) for value in values])
             values = several(stage(*values))
+        found.append([like(value) for value in values])
     return found
 
 
@@ -142,14 +149,29 @@ def _no_view(inner: Callable[..., Any], *inputs: Any) -> Any:
     return made.clone() if made._is_view() else made
 
 
+Known = list[tuple[list[Like], list[Like]]]
+"""What each stage of a rank reads and makes."""
+
+
+def _shapes(reads: list[Like], makes: list[Like]) -> dict[str, Any]:
+    """What a stage of torch's is told of its values where it cannot ask its neighbours."""
+    nowhere = torch.device("meta")
+    read, made = (tuple(one.empty(nowhere).requires_grad_(one.trained) for one in side) for side in (reads, makes))
+    return {"input_args": read, "output_args": made}
+
+
 class Scheduled:
     """Micro-batches through this rank's stages in the order of a schedule."""
 
-    def __init__(self, subject: Subject, part: Pipeline, own: list[int], count: int) -> None:
+    def __init__(
+        self, subject: Subject, part: Pipeline, own: list[int], count: int, known: Known | None = None
+    ) -> None:
         group = subject.mesh.group("pp")
         self.first, self.last = 0 in own, count - 1 in own
+        shapes = [_shapes(*one) for one in known] if known else [{}] * len(own)
         self.stages = [
-            _TimedStage(module, at, count, subject.device, group) for at, module in zip(own, subject.parts, strict=True)
+            _TimedStage(module, at, count, subject.device, group, more)
+            for at, module, more in zip(own, subject.parts, shapes, strict=True)
         ]
         for stage, told in zip(self.stages, subject.summed, strict=False):
             stage.summed = told
@@ -180,8 +202,10 @@ class _TimedStage(PipelineStage):
     clock: Clock
     summed: Callable[[Clock], None] = staticmethod(lambda clock: None)
 
-    def __init__(self, module: nn.Module, at: int, count: int, device: torch.device, group: Any) -> None:
-        super().__init__(module, at, count, device, group=group)
+    def __init__(
+        self, module: nn.Module, at: int, count: int, device: torch.device, group: Any, shapes: Mapping[str, Any]
+    ) -> None:
+        super().__init__(module, at, count, device, group=group, **shapes)
         if isinstance(module, DistributedDataParallel):
             # The pipeline wakes it up for the last backward pass, but not before it has tried a forward pass to learn
             # shapes: the gradients of the first micro-batches would then be taken for those of a step.

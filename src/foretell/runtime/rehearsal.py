@@ -1,0 +1,184 @@
+"""A rehearsal: one rank of each kind of a run runs here, one after the other, and stands for the whole.
+
+Messages are priced on the cluster that is asked about; kernels, host and allocator are those of this machine. So the
+prediction beside it is for that cluster with this machine's device in the place of its own. Where a rank has no room
+here, or would take too long, two models with fewer layers are rehearsed: what the program says of the three tells how
+far to extend what was measured of the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from statistics import median
+from typing import NamedTuple
+
+import msgspec
+
+from foretell.errors import BadInput
+from foretell.hardware import catalog, this_machine
+from foretell.hardware.cluster import Cluster
+from foretell.model import zoo
+from foretell.oracle.predict import Prediction
+from foretell.plan.setting import Setting
+from foretell.program.expand import expand
+from foretell.program.lower import lower
+from foretell.runtime.assignment import Assignment, Rehearsal, Report
+from foretell.runtime.comparison import foreseen
+from foretell.runtime.expected import expected
+from foretell.runtime.memory_check import begins_with
+from foretell.runtime.recording import standing_in
+from foretell.units import show_bytes
+
+UNSEEN = (
+    "memory of the communication library itself (NCCL's buffers and channels)",
+    "multiprocessors and memory bandwidth that real collectives take from kernels",
+    "ranks that are late: others are as this one is, or as they are predicted",
+)
+"""What no rehearsal shows."""
+
+LEAST, FURTHER = 4, 2
+"""Layers of the shallower of two models, and how many the other has more. FSDP2 has three layers on its way at once
+(one computes, the next is gathered, the gradients of the last are summed): below four a model is not like a deep one
+(to eight layers, memory came out 9 % too large from 2 and 4, and to the byte from 4 and 6)."""
+
+
+class Rehearsed(NamedTuple):
+    """What came of a rehearsal: a report of each rank, extended where models were shallower; and why they were."""
+
+    assignment: Assignment
+    reports: tuple[Report, ...]
+    why: str = ""
+
+
+def here(assignment: Assignment, asked: Rehearsal) -> Cluster:
+    """The cluster of a rehearsal, with the device of this machine."""
+    machine = this_machine.processor() if assignment.device == "cpu" else this_machine.machine().cluster
+    return standing_in(catalog.cluster(asked.cluster), machine.device)
+
+
+def kinds(setting: Setting) -> tuple[int, ...]:
+    """A rank of the first, a middle and the last stage; without a pipeline all are alike."""
+    program = expand(lower(setting))
+    stride = next((axis.stride for axis in program.axes if axis.name == "pp"), 1)
+    last = len(program.kinds) - 1
+    return tuple(place * stride for place in sorted({0, last // 2, last}))
+
+
+def rehearsed(
+    assignment: Assignment, ranks: tuple[int, ...], seconds: float, run: Callable[[Assignment], Report]
+) -> Rehearsed:
+    """Rehearse these ranks, at the depth of the model or at two smaller ones. `seconds` is all that it may take."""
+    asked, setting = _asked(assignment), assignment.setting
+    if not all(0 <= rank < setting.plan.ranks for rank in ranks):
+        what = f"{setting.plan} has ranks 0 to {setting.plan.ranks - 1}, not {max(ranks, key=abs)}"
+        raise BadInput(what, where="--rank", fix=f"--rank {setting.plan.ranks - 1}")
+    said = foreseen(assignment, here(assignment, asked), asked.calibration)
+    why = "" if asked.depths else next(_too_much(assignment, said, len(ranks), seconds), "")
+    if why:
+        asked = msgspec.structs.replace(asked, depths=_depths(assignment, why))
+        assignment = msgspec.structs.replace(assignment, rehearsal=asked)
+    extend = _Extended(assignment, asked, said) if asked.depths else None
+    reports: list[Report] = []
+    for rank in ranks:
+        one = msgspec.structs.replace(assignment, rehearsal=msgspec.structs.replace(asked, rank=rank))
+        found = extend.report(one, run) if extend else run(one)
+        reports.append(msgspec.structs.replace(found, losses=[]))  # of numbers that nobody sent
+    return Rehearsed(assignment, tuple(reports), why)
+
+
+def _asked(assignment: Assignment) -> Rehearsal:
+    assert assignment.rehearsal is not None
+    return assignment.rehearsal
+
+
+def _too_much(assignment: Assignment, said: Prediction, ranks: int, seconds: float) -> Iterator[str]:
+    """Why a rank is not rehearsed as it is."""
+    on_host = assignment.device == "cpu"
+    free = this_machine.free_bytes() if on_host else this_machine.machine().cluster.device.memory_bytes
+    whole = begins_with(assignment.setting)
+    for what, size in (("all weights, which a rank begins with,", whole), ("its step", said.memory.allocated)):
+        if size > free:
+            yield f"{what} would take {show_bytes(size)}, and {show_bytes(free)} are free"
+    needed = said.step_seconds * (assignment.steps + assignment.dropped) * ranks
+    if needed > seconds:
+        yield f"it would take {needed:,.0f} s, and --timeout is {seconds:g} s"
+
+
+def _depths(assignment: Assignment, why: str) -> tuple[int, int]:
+    """Layers of two shallower models, as many in each stage of a pipeline."""
+    layers = layers_of(assignment.model)
+    stages = len(expand(lower(assignment.setting)).stages)
+    first, second = (-(-least // stages) * stages for least in (LEAST, LEAST + FURTHER))
+    second = max(second, first + stages)
+    if layers <= second:
+        what = f"a rank of {assignment.model} is not rehearsed here: {why}; with {layers} layers it is not shortened"
+        raise BadInput(what, where="MODEL", fix="a smaller --batch or --seq, more ranks, or fewer --steps")
+    return first, second
+
+
+def layers_of(model: str) -> int:
+    """Layers of a model of the zoo whose text says how many; 0 of others."""
+    if model.partition(":")[0] not in zoo.names():
+        return 0
+    found = getattr(zoo.parse(model)[1], "layers", 0)
+    return found if isinstance(found, int) else 0
+
+
+def with_layers(model: str, layers: int) -> str:
+    """The same model with so many layers."""
+    name, _, rest = model.partition(":")
+    others = [field for field in rest.split(",") if field and field.partition("=")[0].strip() != "layers"]
+    return f"{name}:{','.join([*others, f'layers={layers}'])}"
+
+
+class _Extended:
+    """From two shallower models to the one that was asked about, by what the program says of all three."""
+
+    def __init__(self, assignment: Assignment, asked: Rehearsal, said: Prediction) -> None:
+        layers = layers_of(assignment.model)
+        if len(asked.depths) != 2 or not 0 < asked.depths[0] < asked.depths[1] < layers:
+            what = f"depths {', '.join(map(str, asked.depths))} of a model of {layers} layers"
+            raise BadInput(what, where="--depths", fix=f"two rising numbers below {layers}: --depths 2,4")
+        self._models = [with_layers(assignment.model, depth) for depth in asked.depths]
+        shallow = [msgspec.structs.replace(assignment, model=model) for model in self._models]
+        place = here(assignment, asked)
+        self._low, self._high = (foreseen(one, place, asked.calibration) for one in shallow)
+        self._full, self._program = said, expand(lower(assignment.setting))
+        first, second = asked.depths
+        self._by_layers = (layers - first) / (second - first)
+
+    def report(self, assignment: Assignment, run: Callable[[Assignment], Report]) -> Report:
+        low, high = (run(msgspec.structs.replace(assignment, model=model)) for model in self._models)
+        said = self._low, self._high, self._full
+        parts = [_parts(one) for one in said]
+        names = {**low.phases, **high.phases}
+        step = self._share(*(one.step_seconds for one in said))
+        filled = self._share(*(one.memory.allocated for one in said))
+        steps = zip(sorted(low.steps), sorted(high.steps), strict=True)
+        memory = {
+            name: round(getattr(low, name) + (getattr(high, name) - getattr(low, name)) * filled)
+            for name in ("allocated", "resting", "reserved")
+        }
+        return msgspec.structs.replace(
+            high,
+            steps=[first + (second - first) * step for first, second in steps],
+            phases={name: [self._extended(name, low, high, parts)] * len(low.steps) for name in names},
+            busy={},
+            collectives=expected(self._program, high.place.get("pp", 0)),
+            **memory,
+        )
+
+    def _extended(self, name: str, low: Report, high: Report, said: list[Mapping[str, float]]) -> float:
+        first, second = (median(one.phases.get(name, [0.0])) for one in (low, high))
+        return max(0.0, first + (second - first) * self._share(*(one.get(name, 0.0) for one in said)))
+
+    def _share(self, first: float, second: float, full: float) -> float:
+        """How many times as far it is from the first to the whole as to the second; where the program sees no
+        difference, as many as there are layers."""
+        return (full - first) / (second - first) if abs(second - first) > 1e-9 * max(full, 1e-9) else self._by_layers
+
+
+def _parts(one: Prediction) -> Mapping[str, float]:
+    """A prediction by the phases of a run, whose backward pass has what runs again in it."""
+    backward = one.breakdown.get("backward", 0.0) + one.breakdown.get("recompute", 0.0)
+    return {**one.breakdown, "backward": backward}

@@ -1,0 +1,151 @@
+"""`foretell rehearse`: what it answers, what it extends, what becomes of its record, and how it ends."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from endings import Ending
+
+from answers import documented
+
+TINY = "gpt:layers=8,hidden=64,heads=4,vocab=128,seq=32"
+
+FSDP = """
+import sys, torch, torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+dist.init_process_group("gloo")
+assert dist.get_backend() == "gloo" and (dist.get_rank(), dist.get_world_size()) == (3, 64)
+model = nn.Sequential(*[nn.Linear(64, 64) for _ in range(4)])
+mesh = init_device_mesh("cpu", (64,))
+for layer in model:
+    fully_shard(layer, mesh=mesh)
+fully_shard(model, mesh=mesh)
+optimizer = torch.optim.AdamW(model.parameters(), float(sys.argv[1]))
+for step in range(1000):
+    loss = model(torch.randn(8, 64)).square().mean()
+    loss.backward()
+    norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    optimizer.zero_grad()
+    seen = loss.detach().clone()
+    dist.all_reduce(seen)
+    assert torch.isfinite(seen) and torch.isfinite(norm) and norm > 0
+"""
+
+ACCELERATE = """
+import torch
+from accelerate import Accelerator
+from torch import nn
+
+accelerator = Accelerator(cpu=True)
+assert accelerator.num_processes == 64 and accelerator.process_index == 3
+pairs = torch.utils.data.TensorDataset(torch.randn(4096, 64), torch.randint(10, (4096,)))
+model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
+optimizer = torch.optim.AdamW(model.parameters())
+model, optimizer, data = accelerator.prepare(model, optimizer, torch.utils.data.DataLoader(pairs, batch_size=4))
+for epoch in range(100):
+    for inputs, target in data:
+        loss = nn.functional.cross_entropy(model(inputs), target)
+        accelerator.backward(loss)
+        optimizer.step()
+        optimizer.zero_grad()
+        assert torch.isfinite(accelerator.gather(loss.detach())).all()
+"""
+
+
+def _ran(*words: str, folder: Path, seconds: float = 600.0) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "foretell", *words]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=seconds)
+
+
+def test_a_rank_of_each_kind_beside_its_prediction(tmp_path: Path) -> None:
+    asked = (TINY, "--on", "64xcpu", "--plan", "dp8 tp2 pp4 +m4", "--batch", "64")
+    ran = _ran("rehearse", *asked, "--steps", "2", "--records", "kept", "--json", folder=tmp_path)
+    found = documented("rehearse", ran.stdout)
+    assert found["rehearsed"] == [0, 1, 3] and found["ranks"] == 64
+    assert found["comparison"]["collectives"] == {"unexpected": [], "missing": []}
+    assert len(found["memory"]["by_stage"]) == 3 and found["why"] == "" and len(found["unseen"]) == 3
+    shown = _ran("results", "show", found["record"], folder=tmp_path).stdout
+    assert "rank 0, 1, 3 alone" in shown
+    compared = _ran("compare", found["record"], folder=tmp_path).stdout
+    assert "The collectives that ran are those that were predicted, to the byte." in compared
+    refused = _ran("predict", *asked, "--anchor", found["record"], folder=tmp_path)
+    assert refused.returncode == 2 and "says nothing of the kernels of 64xcpu" in refused.stderr
+
+
+def test_two_shallow_models_stand_for_a_deep_one(tmp_path: Path) -> None:
+    asked = ("rehearse", TINY, "--on", "4xcpu", "--plan", "dp4:zero3", "--batch", "8", "--steps", "1")
+    asked = (*asked, "--messages", "none")
+    whole = documented("rehearse", _ran(*asked, "--records", "kept", "--json", folder=tmp_path).stdout)
+    ran = _ran(*asked, "--depths", "4,6", "--records", "kept", "--json", folder=tmp_path)
+    extended = documented("rehearse", ran.stdout)
+    assert extended["depths"] == [4, 6] and whole["depths"] == []
+    assert extended["memory"]["allocated"] == pytest.approx(whole["memory"]["allocated"], rel=0.01)
+    said = [(one["kind"], one["payload"], one["count"]) for one in extended["collectives"]]
+    among = {(one["kind"], one["payload"]) for one in whole["collectives"]}
+    assert {(kind, payload) for kind, payload, _ in said} == among
+
+
+def test_a_rehearsal_on_the_same_device_is_an_anchor(tmp_path: Path) -> None:
+    asked = ("lenet", "--on", "this-machine", "--plan", "dp2", "--batch", "8")
+    found = documented("rehearse", _ran("rehearse", *asked, "--records", "kept", "--json", folder=tmp_path).stdout)
+    told = _ran("predict", *asked, "--anchor", found["record"], "--json", folder=tmp_path)
+    answer = documented("predict", told.stdout)
+    assert answer["step_seconds"] == pytest.approx(found["step_seconds"])
+    assert any("messages took as long as they are priced" in note for note in answer["notes"])
+
+
+def test_too_long_for_this_machine_is_extended_or_refused(tmp_path: Path) -> None:
+    asked = ("--on", "4xcpu", "--plan", "dp4", "--batch", "8", "--timeout", "0.001", "--records", "kept")
+    ran = _ran("rehearse", "lenet", *asked, folder=tmp_path)
+    assert (
+        ran.returncode == 2
+        and "--timeout is 0.001 s" in ran.stderr
+        and "is not shortened" in re.sub(r"\s+", " ", ran.stderr)
+    )
+
+
+@pytest.mark.parametrize("how, said", [("signal_9", "was ended by signal 9"), ("memory", "ran out of memory")])
+def test_a_rank_that_ends_leaves_a_message_and_nothing_else(tmp_path: Path, how: str, said: str) -> None:
+    asked = ("--on", "4xcpu", "--plan", "dp4", "--batch", "4", "--rank", "1", "--records", "kept")
+    ran = _ran("rehearse", Ending(how, 1, 0).model, *asked, folder=tmp_path)
+    assert ran.returncode == 2 and said in ran.stderr
+    assert not list(tmp_path.glob("kept/*"))
+
+
+@pytest.mark.parametrize("source, plan", [(FSDP, "dp64:zero3"), (ACCELERATE, "dp64")], ids=["fsdp2", "accelerate"])
+def test_a_script_runs_as_it_is_and_its_plan_is_recognised(tmp_path: Path, source: str, plan: str) -> None:
+    if "accelerate" in source:
+        pytest.importorskip("accelerate")
+    (tmp_path / "train.py").write_text(source)
+    asked = ("rehearse", "--script", "--on", "64xcpu", "--rank", "3", "--messages", "none", "--steps", "2")
+    ran = _ran(*asked, "--records", "kept", "--json", "--", "train.py", "1e-3", folder=tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    found = documented("rehearse --script", ran.stdout)
+    assert found["recognised"] == plan and len(found["steps"]) == 2 and found["allocated"] > found["resting"] > 0
+    kinds = {one["kind"] for one in found["collectives"] if one["payload"] > 64}
+    assert kinds == ({"all-gather", "reduce-scatter"} if plan.endswith("zero3") else {"all-reduce"})
+
+
+@pytest.mark.parametrize(
+    "source, said",
+    [
+        ("raise ValueError('no data')", "ValueError: no data"),
+        ("import os; os.kill(os.getpid(), 9)", "ended with -9; the kernel does so when memory runs out"),
+        ("print('done')", "no optimizer of the script stepped"),
+        ("while True: pass", "did not do 5 steps within 20 seconds"),
+    ],
+)
+def test_a_script_that_fails_is_told_and_leaves_nothing(tmp_path: Path, source: str, said: str) -> None:
+    (tmp_path / "train.py").write_text(source)
+    asked = ("rehearse", "--script", "--on", "4xcpu", "--steps", "2", "--timeout", "20", "--records", "kept")
+    ran = _ran(*asked, "--", "train.py", folder=tmp_path)
+    assert ran.returncode == 2 and said in re.sub(r"\s+", " ", ran.stderr)
+    assert not list(tmp_path.glob("kept/*"))
