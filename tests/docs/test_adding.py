@@ -89,23 +89,23 @@ def test_linear_attention_computes_the_flops_that_torch_counts() -> None:
     assert longer.matrix == 2 * part.matrix
 
 
-# recompute of the feed-forward part
+# recompute of the attention part
 
-MLP = "src/foretell/plan/recomputations/mlp.py"
+ATTEND = "src/foretell/plan/recomputations/attend.py"
 LAYER = "llama:layers=3,hidden=64,heads=4,kv_heads=2,ffn=96,vocab=50,seq=32"
 
 
 @pytest.mark.parametrize(("plan", "ranks"), [("dp1", 1), ("tp2", 2)])
 def test_what_is_dropped_lies_between_the_products(plan: str, ranks: int) -> None:
-    """gate, up, silu(gate) and silu(gate) * up, of four bytes an element."""
+    """Queries and keys with their positions, values, what attention makes, its copy by token and its statistics."""
     found = lowered(LAYER, plan)
     kind = max(found.partition.kinds, key=lambda one: one.stop - one.start)
     saved, dropped = (
         left_after_forward(RankProgram(found.rank_program.layout, rule), kind)
-        for rule in (Recompute().rule, member(MLP).RECOMPUTATION)
+        for rule in (Recompute().rule, member(ATTEND).RECOMPUTATION)
     )
-    tokens, wide = 4 * 32, 96 // ranks
-    assert saved - dropped == 4 * tokens * wide * 4
+    tokens, wide = 4 * 32, (64 + 32 + 32 + 64 + 64 + 4) // ranks
+    assert saved - dropped == tokens * wide * 4
 
 
 # a torus

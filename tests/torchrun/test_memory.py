@@ -57,9 +57,10 @@ def test_images_are_copied_into_blocks(ranks: Ranks, plan: str) -> None:
     assert said == pytest.approx(measured, rel=0.05)
 
 
-@pytest.mark.parametrize(
-    "plan", ["dp1", "dp2", "dp2:zero1", "dp2:zero2", "dp2:zero3", "tp2", "pp2:1f1b +m2", "dp2 +recompute:block"]
-)
+AGAIN = [f"dp2{shares} +recompute:{word}" for shares in ("", ":zero3") for word in ("mlp", "operators", "block")]
+
+
+@pytest.mark.parametrize("plan", ["dp1", "dp2", "dp2:zero1", "dp2:zero2", "dp2:zero3", "tp2", "pp2:1f1b +m2", *AGAIN])
 def test_the_fullest_moment_is_the_predicted_one(ranks: Ranks, plan: str) -> None:
     assignment = Assignment(model=LLAMA, plan=plan, batch=4, steps=1)
     measured = max(fullest(ranks, assignment))

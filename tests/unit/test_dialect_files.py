@@ -129,7 +129,9 @@ enable = true
     assert plan(found, ranks=64) == "dp8:zero3 tp8:sp +recompute:block +bf16 +compiled"
     assert found.recipe(Launch(64)).model == "llama3-70b"
     selective = opened(tmp_path, "b.toml", text.replace('"full"', '"selective"'))
-    assert "selective" in selective.notes[0]
+    assert "every n-th layer" in selective.notes[0]
+    by_operator = text.replace('"full"', '"selective"\nselective_ac_option = "op"')
+    assert "+recompute:operators" in plan(opened(tmp_path, "c.toml", by_operator), ranks=64)
     with pytest.raises(BadInput, match="how many ranks"):
         plan(found)
     with pytest.raises(BadInput, match="60 ranks are not a multiple of the 8"):

@@ -197,7 +197,7 @@ ERRORS = [
     ("+m", 3, "'+m' is wrong", "+m2"),
     ("dp8 +", 6, "a + with no policy", "dp8"),
     ("+recompute", 11, "recompute does not say what", "+recompute:block"),
-    ("+recompute:blok", 12, "one of attention, block, full, everyN", "+recompute:block"),
+    ("+recompute:blok", 12, "one of attention, block, full, layernorm", "+recompute:block"),
     ("+recompute:every1", 17, "a whole number from 2", "+recompute:every2"),
     ("+offload:optimizer,optimizer", 20, "one of activations, weights", "+offload:optimizer"),
     ("+imbalance0.5", 11, "a number from 1 to 1000", "+imbalance1.2"),

@@ -111,7 +111,7 @@ def test_the_cluster_that_was_typed_is_taken(tmp_path: Path, foretell: Any) -> N
     ("more", "what"),
     [
         ("--language-model-type mistral_7b", "a vision-language model"),
-        ("--recompute-granularity selective --recompute-modules moe", "recompute_modules moe"),
+        ("--recompute-granularity selective --recompute-modules mhc", "recompute_modules mhc"),
     ],
 )
 def test_what_no_plan_describes_is_refused_by_name(tmp_path: Path, more: str, what: str) -> None:

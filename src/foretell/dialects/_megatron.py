@@ -11,7 +11,7 @@ from foretell.dialects._formats import Code
 from foretell.dialects._recipe import Recipe
 from foretell.dialects._table import NOTES, Correspondence, Document, Figures, Formula, KeyChoice, PipelineEnds, Same
 from foretell.errors import BadInput
-from foretell.plan.recomputation import recomputations
+from foretell.plan.recomputation import RECOMPUTATIONS, recomputations
 
 GRADIENT: Final = 4
 """Bytes of a gradient as it travels (fp32): buckets are counted in elements."""
@@ -226,24 +226,26 @@ def _storage(at: Place, absent: Any) -> Formula:
 USUAL: Final = ("core_attn",)
 """What Megatron recomputes where no modules are named."""
 
-CHEAP: Final = ("layernorm", "mla_up_proj", "moe_act", "shared_experts")
-"""Modules whose recomputation costs little time: they are told, and not priced."""
-
 
 def _selected(modules: Any) -> Figures:
-    """Selective recomputation: by the rule of these modules; else as that of attention, where the rest is cheap."""
-    given = cast("list[Any]", modules) if isinstance(modules, list) else [modules] if modules else ["core_attn"]
-    chosen = [str(one) for one in given]
-    known = [name for name, rule in recomputations().items() if rule.modules and set(rule.modules) == set(chosen)]
-    if known:
-        return {"recompute": known[0]}
-    others = [one for one in chosen if one != "core_attn"]
-    dear = [one for one in others if one not in CHEAP]
-    if dear:
-        what = f"recompute_modules {', '.join(dear)}: no plan can express it"
-        raise BadInput(what, fix="core_attn, or recompute_granularity full")
-    note = f"recompute_modules {', '.join(others)}: no plan can express it; not priced, so memory is overestimated"
-    return {"recompute": "attention" if "core_attn" in chosen else "none"} | ({NOTES: (note,)} if others else {})
+    """Selective recomputation: by the rules of these modules."""
+    given = cast("list[Any]", modules) if isinstance(modules, list) else [modules] if modules else [*USUAL]
+    words = {name: word for word, rule in recomputations().items() for name in rule.modules}
+    unknown = [str(one) for one in given if str(one) not in words]
+    if unknown:
+        raise BadInput(f"recompute_modules {', '.join(unknown)}: no plan can express it", fix=", ".join(words))
+    chosen = {words[str(one)] for one in given}
+    return {"recompute": ",".join(word for word in RECOMPUTATIONS if word in chosen)}  # as plans spell them
+
+
+def _modules(words: str) -> list[str]:
+    """What Megatron calls the rules of a plan; none where one of them is no module of its own."""
+    rules = [recomputations().get(word) for word in words.split(",")]
+    return (
+        [name for rule in rules if rule for name in rule.modules]
+        if all(rule and rule.modules for rule in rules)
+        else []
+    )
 
 
 def _recompute(at: Place, absent: Any) -> Formula:
@@ -254,9 +256,9 @@ def _recompute(at: Place, absent: Any) -> Formula:
     )
 
     def write(recipe: Recipe) -> Document:
-        rule = recomputations().get(recipe.recompute)
-        if rule and rule.modules:
-            return {granularity: "selective", **({} if rule.modules == USUAL else {modules: list(rule.modules)})}
+        named = _modules(recipe.recompute)
+        if named:
+            return {granularity: "selective", **({} if tuple(named) == USUAL else {modules: named})}
         every = {"block": "1"}.get(recipe.recompute, recipe.recompute.removeprefix("every"))
         if not every.isdecimal():
             return {} if absent is None else {granularity: Code("None")}

@@ -43,8 +43,8 @@ SCHEDULES: Final = {
 }
 """torch.distributed.pipelining.schedules: those that keep the order of one of ours."""
 
-SELECTIVE: Final = (
-    "selective activation checkpointing keeps some operators of a block and not others, which no plan has a word for: "
+SOME_LAYERS: Final = (
+    "selective activation checkpointing of every n-th layer, which no plan has a word for: "
     "taken as no recomputation, so memory is over- and time underestimated"
 )
 

@@ -15,7 +15,7 @@ from foretell.dialects._formats import Code
 from foretell.dialects._python import CALLED, GIVEN, IMPORTS, calls, python
 from foretell.dialects._recipe import Recipe
 from foretell.dialects._table import NOTES, Document, Figures, Formula, KeyChoice
-from foretell.dialects._titan import COMMON, FLAVORS, REGISTRIES, SELECTIVE, stages
+from foretell.dialects._titan import COMMON, FLAVORS, REGISTRIES, stages
 from foretell.model.zoo import canonical
 from foretell.model.zoo import names as zoo_names
 
@@ -183,9 +183,9 @@ DIALECT = Dialect(
             {
                 "none": {"activation_checkpoint": Code("None")},
                 "block": {f"activation_checkpoint.{CALLED}": "FullAC.Config"},
+                "operators": {f"activation_checkpoint.{CALLED}": "SelectiveAC.Config"},
             },
             also=(("none", {"activation_checkpoint": "None"}),),
-            near=(("none", {f"activation_checkpoint.{CALLED}": "SelectiveAC.Config"}, SELECTIVE),),
         ),
         KeyChoice(
             "sequence_parallel",

@@ -12,7 +12,7 @@ from foretell.dialects._dialect import Dialect
 from foretell.dialects._formats import TOML
 from foretell.dialects._recipe import Recipe
 from foretell.dialects._table import Document, KeyChoice, optimizer_words
-from foretell.dialects._titan import COMMON, FLAVORS, SELECTIVE, stages
+from foretell.dialects._titan import COMMON, FLAVORS, SOME_LAYERS, stages
 
 
 def _fixed(recipe: Recipe) -> Document:
@@ -70,8 +70,12 @@ DIALECT = Dialect(
             {
                 "none": {"activation_checkpoint.mode": "none"},
                 "block": {"activation_checkpoint.mode": "full"},
+                "operators": {
+                    "activation_checkpoint.mode": "selective",
+                    "activation_checkpoint.selective_ac_option": "op",
+                },
             },
-            near=(("none", {"activation_checkpoint.mode": "selective"}, SELECTIVE),),
+            near=(("none", {"activation_checkpoint.mode": "selective"}, SOME_LAYERS),),
         ),
         KeyChoice("sequence_parallel", {True: {}}, default=True),
         KeyChoice(

@@ -34,7 +34,8 @@ RARE: Final = 4
 STRATEGIES: Final = {"dp": 0, "tp": 1, "pp": 2, "cp": 2, "spatial": 3}
 STORAGES: Final = {"replicated": 0, "zero1": 1, "zero2": 2, "zero3": 2}
 SCHEDULES: Final = {"1f1b": 0, "gpipe": 1, "interleaved": 1, "zb-h1": 3, "zb-v": 3}
-RECOMPUTATIONS: Final = {"none": 0, "attention": 1, "block": 1, "full": 1}
+RECOMPUTATIONS: Final = {"none": 0, "attention": 1, "operators": 1, "block": 1, "full": 1}
+MODULES: Final = 2
 POLICIES: Final = {
     "microbatches": 0,
     "precision": 0,
@@ -84,5 +85,7 @@ def _axis_points(axis: Strategy) -> int:
 
 def _policy_points(policy: Policy) -> int:
     if isinstance(policy, Recompute):
-        return 2 if policy.every else RECOMPUTATIONS.get(policy.granularity, RARE)
+        if policy.every or policy.granularity in RECOMPUTATIONS:
+            return 2 if policy.every else RECOMPUTATIONS[policy.granularity]
+        return MODULES * len(policy.granularity.split(",")) if policy.rule.joins else RARE
     return POLICIES.get(policy.word, RARE)

@@ -19,7 +19,8 @@ import msgspec
 from foretell.errors import BadInput
 from foretell.hardware.cluster import Cluster
 from foretell.model.graph import Graph
-from foretell.model.resize import with_samples
+from foretell.model.layers import by_layers
+from foretell.model.resize import skeleton, with_samples
 from foretell.oracle.request import SearchConstraints
 from foretell.plan.facts import facts
 from foretell.plan.fitness import surroundings
@@ -31,7 +32,9 @@ from foretell.plan.offered import cannot_say_axes, cannot_say_pipeline, cannot_s
 from foretell.plan.plan import Plan, axis_text, grid_of, part_of
 from foretell.plan.policies.microbatches import Microbatches
 from foretell.plan.policies.precision import Precision
+from foretell.plan.policies.recompute import Recompute
 from foretell.plan.policy import Policy
+from foretell.plan.recomputation import RECOMPUTATIONS, recomputation
 from foretell.plan.refusal import Refusal
 from foretell.plan.repair import divisors
 from foretell.plan.schedule import find
@@ -44,6 +47,7 @@ from foretell.plan.strategy import Strategy
 from foretell.plan.syntax import MOST
 from foretell.plan.text import parse
 from foretell.plan.trainer import Trainer
+from foretell.program.recomputed import recomputed
 
 ALONE = Pipeline(ranks=1)
 
@@ -302,12 +306,21 @@ class Space:
             return (fixed,)
         if not self._varied(kind):
             return (kind(),)
-        return tuple(one for one in kind.choices() if self._passes(self._broken_policy(one)))
+        tried = [*kind.choices(), *(self._named_rules() if kind is Recompute else ())]
+        return tuple(one for one in tried if self._passes(self._broken_policy(one)))
 
     def _broken_policy(self, policy: Policy) -> Iterator[Refusal]:
         """The rules that refuse a policy by itself."""
         nothing_to_say = () if self.trains else broken_policy(Plan(), policy)
         return itertools.chain(nothing_to_say, cannot_say_policies(self.trainer.offered, (policy,)))
+
+    def _named_rules(self) -> Iterator[Recompute]:
+        """Rules that are tried where the trainer offers them by name, if the model has what they drop."""
+        for word in self.trainer.offered.recompute:
+            if word in RECOMPUTATIONS and not recomputation(word).searched:
+                marks = recomputed(by_layers(skeleton(self.graph)), recomputation(word))
+                if marks.again or marks.inside:
+                    yield Recompute(granularity=word)
 
     def _varied(self, kind: type[Policy]) -> bool:
         """Whether a policy is a choice. Micro-batches are, unless ruled out: the pipeline lives by them."""

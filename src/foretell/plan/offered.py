@@ -112,7 +112,8 @@ def cannot_say_policies(offered: Offered, policies: Iterable[Policy]) -> Iterato
     """The same of policies."""
     for policy in policies:
         if isinstance(policy, Recompute) and policy != Recompute():
-            said = _has(offered.recompute, "every" if policy.every else policy.granularity)
+            words = ("every",) if policy.every else policy.granularity.split(",")
+            said = all(_has(offered.recompute, word) for word in words)
         else:
             said = not isinstance(policy, Offload) or not policy.moved or _has(offered.offload, "+".join(policy.moved))
         if not said:

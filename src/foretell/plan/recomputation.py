@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import enum
 import functools
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
@@ -35,6 +36,10 @@ class Saving(enum.Enum):
     INSIDE = "inside"
 
 
+DROPS = (Saving.AGAIN, Saving.INSIDE)
+"""Those that drop something, the one that drops more first."""
+
+
 class Recomputation(msgspec.Struct, frozen=True):
     """One rule. The name of its file is what plans call it: `+recompute:block`."""
 
@@ -51,12 +56,22 @@ class Recomputation(msgspec.Struct, frozen=True):
     """Whether all that runs again of a layer does so before its backward pass begins (one checkpoint around a layer
     that saves some outputs), rather than each part just before it is needed (a checkpoint around each part)."""
 
+    saves_sums: ClassVar[bool] = False
+    """Whether what ranks summed or exchanged is saved as it came, so that it does not travel again."""
+
+    joins: ClassVar[bool] = False
+    """Whether it can be said together with others: `+recompute:layernorm,moe_act`."""
+
     modules: ClassVar[tuple[str, ...]] = ()
     """What Megatron calls it among its `recompute_modules`."""
 
     def saving(self, node: Node, in_layer: bool) -> Saving:
         """What becomes of an operator's output; many lie outside the layers."""
         return Saving.SAVE
+
+    def savings(self, nodes: Sequence[Node], in_layer: bool) -> list[Saving]:
+        """The same of all operators in a row, for rules that look at more than one of them."""
+        return [self.saving(node, in_layer) for node in nodes]
 
     def together(self, layers: Quantity) -> Quantity:
         """Of a stage of this many layers, how many run again together, from one input (0: none does as a whole)."""
@@ -67,9 +82,25 @@ class Recomputation(msgspec.Struct, frozen=True):
         return self
 
 
+class Together(Recomputation, frozen=True):
+    """Several rules at once: an operator runs again where one of them says so."""
+
+    summary = "what each of several rules drops is dropped"
+    place = 40
+
+    rules: tuple[Recomputation, ...] = ()
+
+    def savings(self, nodes: Sequence[Node], in_layer: bool) -> list[Saving]:
+        each = zip(*(rule.savings(nodes, in_layer) for rule in self.rules), strict=True)
+        return [next((saving for saving in DROPS if saving in said), Saving.SAVE) for said in each]
+
+
 @functools.cache
 def recomputation(name: str) -> Recomputation:
-    """The rule of this name."""
+    """The rule of this name, or of several with commas between."""
+    names = name.split(",")
+    if len(names) > 1:
+        return Together(tuple(map(recomputation, names)))
     return RECOMPUTATIONS[name].RECOMPUTATION
 
 

@@ -7,6 +7,7 @@ A strategy or policy lists its options once; reading, printing, error messages a
     Numbers("split", "split")                    a word and a list              pp3:1f1b,split=10/12/8
                                                  equal ones in runs             pp8:interleaved,v8,split=1/2x62/1
     Flags("moved", ("optimizer", ...))           some of some words             +offload:optimizer,weights
+    JoinedWords("granularity", (...), joins)     a word, or several that join   +recompute:moe_act,mlp
     Size("size")                                 bytes with a unit              +bucket:25MB
     Fraction("topk", "fraction")                 a word with a decimal in it    +compress:topk0.01
     Factor("imbalance", "factor")                the same from 1 on             +imbalance1.2
@@ -18,7 +19,7 @@ meant. It spells a value as exactly one text, so that what is printed reads as t
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import groupby
@@ -224,6 +225,29 @@ class Flags:
 
 
 @dataclass(frozen=True)
+class JoinedWords:
+    """One word, or some of those that `joins` with commas between, all as one text in the order listed here."""
+
+    field: str
+    words: tuple[str, ...]
+    joins: Callable[[str], bool]
+
+    @property
+    def forms(self) -> tuple[str, ...]:
+        return self.words
+
+    def read(self, text: str) -> Reading:
+        if text in self.words:
+            return ParsedField(text)
+        some = Flags(self.field, tuple(word for word in self.words if self.joins(word)))
+        reading = some.read(text)
+        return ParsedField(some.spell(reading.value)) if isinstance(reading, ParsedField) else reading
+
+    def spell(self, value: Any) -> str:
+        return value
+
+
+@dataclass(frozen=True)
 class Size:
     """A whole number of bytes with a unit."""
 
@@ -289,7 +313,7 @@ class Factor(Fraction):
     usual = "1.2"
 
 
-Option: TypeAlias = WordChoice | Number | Numbers | Flags | Size | Fraction | Factor
+Option: TypeAlias = WordChoice | Number | Numbers | Flags | JoinedWords | Size | Fraction | Factor
 
 
 def spelled(option: Option, value: Any, default: Any) -> str:

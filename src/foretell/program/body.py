@@ -83,6 +83,9 @@ class Bodies:
         object.__setattr__(self, "turned", turned_convolutions(like) | by_compiler)
         object.__setattr__(self, "widths", _widths(like))
         recompute = recomputed(like, self.rule)
+        if self.rule.saves_sums:
+            came = {(at, moment.node) for at, moment in self.layout.travels if moment.brings}
+            recompute = recompute._replace(again=recompute.again - came)
         remade = lifetimes(like, recompute.inside)
         object.__setattr__(self, "recomputed", recompute)
         object.__setattr__(self, "remade", remade)

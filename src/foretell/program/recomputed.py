@@ -57,6 +57,6 @@ def recomputed(graph: Graph, rule: Recomputation) -> Recomputed:
     says: dict[Saving, set[tuple[int, int]]] = {saving: set() for saving in Saving}
     for at, block in enumerate(graph.blocks):
         if any(node.gradients for node in block.nodes):
-            for index, node in enumerate(block.nodes):
-                says[rule.saving(node, at in layers)].add((at, index))
+            for index, saving in enumerate(rule.savings(block.nodes, at in layers)):
+                says[saving].add((at, index))
     return Recomputed(frozenset(says[Saving.AGAIN]), frozenset(says[Saving.INSIDE]), rule.at_once)

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from foretell.plan.policy import Policy
 from foretell.plan.recomputation import RECOMPUTATIONS, Recomputation, recomputation, recomputations
-from foretell.plan.syntax import Number, Option, WordChoice
+from foretell.plan.syntax import JoinedWords, Number, Option
 
 TOGETHER = (2, 4)
 """Blocks that run again together which the search tries: fewer inputs are kept, more of what lies between them."""
@@ -14,10 +14,17 @@ TOGETHER = (2, 4)
 NOTHING = "none"
 
 
+def _joins(word: str) -> bool:
+    return recomputation(word).joins
+
+
 class Recompute(Policy, frozen=True, kw_only=True, tag="recompute"):
-    """What is kept of the forward pass: a rule of `plan/recomputations/`, by its name.
+    """What is kept of the forward pass: a rule of `plan/recomputations/`, by its name, or several of modules.
 
     attention  all but the inside of attention (scores, probabilities, their dropout)
+    operators  outputs of attention and of every other product (torchtitan's selective checkpointing)
+    mlp, moe   all but the inside of these modules; also layernorm, moe_act, mla_up_proj and shared_experts, one or
+               several with commas between (Megatron's recompute_modules)
     block      the input of each block; a block runs again as a whole before its backward pass
     every      the input of every n-th block; the n blocks from one kept input to the next run
                again together. `block` is n = 1 (segments of Chen et al. 2016)
@@ -32,7 +39,7 @@ class Recompute(Policy, frozen=True, kw_only=True, tag="recompute"):
         "Korthikanti et al. 2022 (selective recomputation), arXiv 2205.05198",
     )
     syntax: ClassVar[tuple[Option, ...]] = (
-        WordChoice("granularity", {name: name for name in RECOMPUTATIONS if name != NOTHING}),
+        JoinedWords("granularity", tuple(name for name in RECOMPUTATIONS if name != NOTHING), _joins),
         Number("every", "every", least=2),
     )
     example: ClassVar[str] = "+recompute:block"

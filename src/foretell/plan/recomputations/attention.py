@@ -11,6 +11,7 @@ class InsideAttention(Recomputation, frozen=True):
     summary = "all is saved but the inside of attention (scores, probabilities, their dropout)"
     references = ("Korthikanti et al. 2022 (selective recomputation), arXiv 2205.05198",)
     place = 10
+    joins = True
     modules = ("core_attn",)
 
     def saving(self, node: Node, in_layer: bool) -> Saving:

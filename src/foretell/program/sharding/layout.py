@@ -36,6 +36,11 @@ class TrafficMoment(NamedTuple):
     after: bool
     gradient: bool
 
+    @property
+    def brings(self) -> bool:
+        """Whether what an operator made comes from several ranks in the forward pass."""
+        return self.phase == "forward" and self.after and not self.gradient
+
 
 @dataclass(frozen=True)
 class Layout:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
 from torch import nn
-from torch.utils.checkpoint import checkpoint
+from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 from foretell.model import zoo
 from foretell.model.graph import Graph
@@ -39,7 +39,7 @@ def refusals(part: Recompute, setting: Setting) -> Iterator[tuple[str, str]]:
         if not isinstance(fields, Llama | Gpt | Mixture | DeepSeek):
             why = "+recompute:attention runs in llama, mixture, deepseek and gpt modules today"
             yield why, "+recompute:block or +recompute:full"
-    if not part.rule.together(1) and _modules(setting.graph, part.rule) is None:
+    if not part.rule.together(1) and not part.rule.at_once and _modules(setting.graph, part.rule) is None:
         yield f"+recompute:{part.option}: whole modules run again today, and no others", "+recompute:block"
     if part.every and data is not None and data.storage in ("zero2", "zero3"):
         why = f"+recompute:every{part.every} beside {data.storage} does not run: FSDP2 gathers the weights of one layer"
@@ -58,6 +58,9 @@ def apply(part: Recompute, subject: Subject) -> None:
         elif part.rule.together(1):
             for together in _in_rows(list(layers.values()), part.every or 1):
                 _again(together)
+        elif part.rule.at_once:
+            for layer in layers.values():
+                _by_operator(layer)
         else:
             for module in (layer.get_submodule(path) for name, layer in layers.items() for path in modules[name]):
                 _again([module])
@@ -95,6 +98,33 @@ def _wholes(paths: list[ModulePath], again: set[int]) -> list[ModulePath]:
 
 def _inside(path: ModulePath, modules: list[ModulePath]) -> bool:
     return any(path[: len(module)] == module for module in modules)
+
+
+SAVED = ("addmm", "bmm", "scaled_dot_product")
+"""Of torch's operators those whose outputs stay in a layer that saves by operator; of `mm` every other does."""
+
+
+def _by_operator(layer: nn.Module) -> None:
+    """A layer runs again but for some operators, as torchtitan's SelectiveAC has it."""
+    routers = (module for name, module in layer.named_modules() if name.endswith("router"))
+    apart = {tuple(weight.shape[::-1]) for router in routers for weight in router.parameters() if weight.ndim == 2}
+    layer.forward = functools.partial(
+        checkpoint, layer.forward, use_reentrant=False, context_fn=functools.partial(_savings, apart)
+    )
+
+
+def _savings(apart: set[tuple[int, ...]]) -> Any:
+    counts = {False: 0, True: 0}
+
+    def policy(context: Any, function: Any, *inputs: Any, **_: Any) -> CheckpointPolicy:
+        name = function.__name__.removeprefix("_").partition(".")[0]
+        saved = name.startswith(SAVED)
+        if name == "mm" and tuple(inputs[1].shape) not in apart:
+            counts[context.is_recompute] += 1
+            saved = counts[context.is_recompute] % 2 == 1
+        return CheckpointPolicy.MUST_SAVE if saved else CheckpointPolicy.PREFER_RECOMPUTE
+
+    return create_selective_checkpoint_contexts(policy)
 
 
 def _in_rows(layers: list[nn.Module], count: int) -> Iterator[list[nn.Module]]:

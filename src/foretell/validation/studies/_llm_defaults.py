@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
+from foretell.plan.recomputation import RECOMPUTATIONS
 from foretell.plan.trainer import Trainer, allows
 from foretell.validation.studies._llm_stages import SCHEDULES, said_schedule
 from foretell.validation.study import Line, whole, whole_or
@@ -77,7 +78,11 @@ TIED: Final = re.compile(r"gpt(?!-?oss)|bert|bloom|opt-|llama-?3\.2-[13]b|qwen(2
 
 LONGEST: Final = re.compile(r"longest sample (\d{1,9}) tokens")
 
-CHEAP: Final = "recompute of norms and activations only: about as fast as none"
+LATENT: Final = "perf_recipes of Megatron-Bridge 067f987 (2026) for DeepSeek-V3 and Kimi-K2, most of them"
+
+MODULES: Final = (("mla_up_proj", r"mla_up_proj"), ("layernorm", r"layernorm"), ("moe_act", r"swiglu in moe|moe_act"),
+                  ("mlp", r"/mlp\b"), ("moe", r"/moe\b|whole moe"))  # fmt: skip
+"""Words of plans, and how comments on recomputed modules name them."""
 
 
 def filled(line: Line, runs: Trainer) -> tuple[list[Line], tuple[str, ...]]:
@@ -105,9 +110,9 @@ def _blank(column: str) -> Callable[[Line, Trainer], bool]:
 
 
 def _open_recompute(line: Line, runs: Trainer) -> bool:
-    """A blank, or a selective one that the grammar of plans has no word for."""
+    """A blank, or a selective one that is not Megatron's first: attention alone."""
     word = line.get("act_ckpt", "")
-    return not word or (word == "selective" and (not _by_attention(runs) or _modules(line)))
+    return not word or (word == "selective" and (not _by_attention(runs) or bool(_modules(line))))
 
 
 def _by_attention(runs: Trainer) -> bool:
@@ -115,8 +120,13 @@ def _by_attention(runs: Trainer) -> bool:
     return "megatron" in runs.name or runs.name == "nemo"
 
 
-def _modules(line: Line) -> bool:
-    return bool(re.search(r"recompute mla|selective modules", line.get("comment", "")))
+def _modules(line: Line) -> str:
+    """The modules that a comment says to run again, as plans write them."""
+    comment = line.get("comment", "")
+    if not re.search(r"recompute mla|selective modules", comment):
+        return ""
+    said = {word for word, pattern in MODULES if re.search(pattern, comment)}
+    return ",".join(word for word in RECOMPUTATIONS if word in said)
 
 
 def _open_batch(line: Line, runs: Trainer) -> bool:
@@ -199,13 +209,14 @@ def _tied(line: Line, runs: Trainer) -> Answer:
 
 
 def _recompute(line: Line, runs: Trainer) -> Answer:
-    comment = line.get("comment", "")
-    if not line.get("act_ckpt"):
-        return _listed("act_ckpt", f"{line.get('source', '')} {runs.name}")
-    if _by_attention(runs) and not re.search(r"mlp|whole moe|/moe", comment):
-        return Answer("act_ckpt", "", ("none",), CHEAP)
-    what = "chosen modules" if _by_attention(runs) else f"chosen operators of {runs.name}"
-    return Answer("act_ckpt", "", ("none", "full"), f"recompute of {what} lies between the two")
+    modules = _modules(line)
+    if modules:
+        return Answer("act_ckpt", "", (modules,), "the modules that the source names")
+    if line.get("act_ckpt"):
+        return Answer("act_ckpt", "", ("operators",), "torchtitan's selective checkpointing by operator")
+    if runs.name == "nemo" and re.search(r"deepseek-?v3|kimi", line.get("model", "").lower()):
+        return Answer("act_ckpt", "", ("mla_up_proj",), LATENT)
+    return _listed("act_ckpt", f"{line.get('source', '')} {runs.name}")
 
 
 def _micro_batch(line: Line, runs: Trainer) -> Answer:

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from foretell.plan.recomputation import RECOMPUTATIONS
 from foretell.plan.text import parse
 from foretell.plan.trainer import Trainer
 from foretell.validation.hardware_words import ClusterText, cluster, device
@@ -249,9 +250,11 @@ def _data(line: Line, layout: StudyLayout) -> str:
 def _recompute(line: Line) -> str:
     known = {"none": "", "selective": "+recompute:attention", "full": "+recompute:block"}  # selective: Megatron's word
     word = stated(line, "act_ckpt")
-    if word not in known:
+    if word in known:
+        return known[word]
+    if not all(one in RECOMPUTATIONS for one in word.split(",")):
         raise Unmapped(f"act_ckpt {word} is not known")
-    return known[word]
+    return f"+recompute:{word}"
 
 
 def _precision(line: Line) -> str:

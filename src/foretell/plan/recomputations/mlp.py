@@ -1,0 +1,29 @@
+"""The dense feed-forward part of a layer runs again; experts do not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from foretell.model.graph import Node
+from foretell.plan.recomputations._modules import (
+    EXPERTS,
+    PRODUCTS,
+    Indices,
+    ModulesAgain,
+    attention_modules,
+    having,
+)
+
+
+class DenseAgain(ModulesAgain, frozen=True):
+    summary = "all is saved but what lies inside the dense feed-forward part"
+    references = ("Megatron-Core 0.15, megatron/core/transformer/transformer_layer.py: recompute_mlp, not of experts",)
+    place = 30
+    modules = ("mlp",)
+
+    def again(self, nodes: Sequence[Node]) -> Indices:
+        other = [*attention_modules(nodes), *having(nodes, (EXPERTS,))]
+        return {index for own in having(nodes, PRODUCTS) if own not in other for index in own}
+
+
+RECOMPUTATION = DenseAgain()
