@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from foretell.cost.kernels import chains, kernel_seconds
 from foretell.hardware.members import device
+from foretell.model.operator import OperatorPart
 from foretell.model.operators.convolution import Convolution
 from foretell.plan.policies.precision import FORMATS
 from foretell.plan.trainer import trainer
@@ -16,6 +18,7 @@ from program_cases import program
 
 DEVICES = ("v100-32", "a100-80", "h200", "rtx3090", "mi325x")
 PARTS = ("forward", "input_gradient", "weight_gradient")
+OLD_LAST, NEW_LAST = "pytorch-1-channels-last", "pytorch-channels-last"
 channels = st.sampled_from([32, 64, 128, 256])
 sides = st.sampled_from([14, 28, 56])
 
@@ -55,6 +58,26 @@ def test_older_libraries_turn_windows_of_one_position_too(on: str, part: str, in
     one, three = (convolution(part, inner=ins, outer=outs, side=side, kernel=kernel) for kernel in (1, 3))
     assert seconds(one, on, "amp_fp16", "pytorch-1") > seconds(one, on, "amp_fp16", "pytorch")
     assert seconds(three, on, "amp_fp16", "pytorch-1") == seconds(three, on, "amp_fp16", "pytorch")
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_older_libraries_have_matrix_kernels_for_32_groups_with_channels_last(part: str) -> None:
+    many, few = (convolution(part, inner=16, outer=16, side=28, kernel=3, groups=groups) for groups in (32, 16))
+    old, new = ([seconds(one, "rtx3090", "amp_fp16", runs) for one in (many, few)] for runs in (OLD_LAST, NEW_LAST))
+    assert old[0] == new[0] and old[1] > 4 * new[1]
+    wide = convolution(part, inner=16, outer=16, side=28, kernel=3, groups=16, width=4)
+    assert seconds(wide, "rtx3090", "tf32", OLD_LAST) == seconds(wide, "rtx3090", "tf32", NEW_LAST)
+
+
+@pytest.mark.parametrize("groups", [1, 64])
+def test_a_gradient_that_is_added_to_another_is_as_fast_to_make(groups: int) -> None:
+    alone = convolution("input_gradient", inner=1, outer=1, side=28, kernel=3, groups=groups)
+    image = 32 * groups * 28 * 28
+    added = OperatorPart(vector=image, read=4 * image, written=2 * image, launches=1)
+    both = msgspec.structs.replace(alone, cost=alone.cost + added)
+    prices = [kernel_seconds(one, device("h200"), FORMATS["bf16"], trainer("pytorch")) for one in (alone, both)]
+    assert prices[0].matrix == prices[1].matrix and prices[0].stream == pytest.approx(prices[1].stream)
+    assert prices[1].after == pytest.approx(prices[0].after + 6 * image / (device("h200").memory_bandwidth * 0.8))
 
 
 @pytest.mark.parametrize("word", ["amp_fp16", "tf32"])

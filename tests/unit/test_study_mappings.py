@@ -184,7 +184,12 @@ def test_cnn_lines(studies: dict[str, Study]) -> None:
     ("name", "runs", "precision"),
     [
         ("timm-001", "pytorch-1", "amp_fp16"),
-        ("timm-081", "pytorch-channels-last", "amp_fp16"),
+        ("timm-081", "pytorch-1-channels-last", "amp_fp16"),
+        ("dle-211", "pytorch-1", "tf32"),
+        ("dle-212", "pytorch-1-channels-last", "amp_fp16"),  # NVIDIA's SSD lays channels last in 16 bits
+        ("mlp-124", "pytorch-1-channels-last", "fp16"),
+        ("ppf-012", "paddlepaddle-nhwc", "fp16"),  # level O2
+        ("ppf-047", "tensorflow-xla", "amp_fp16"),
         ("mil-028", "pytorch", "amp_fp16"),
         ("mil-075", "pytorch", "amp_bf16"),
         ("lam-009", "pytorch-1", "tf32"),  # NVIDIA's containers allow it

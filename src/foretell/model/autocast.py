@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 from collections import Counter
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from foretell.caches import forgettable
 from foretell.model.attention import SCORELESS
@@ -37,6 +37,49 @@ class HeldBytes(NamedTuple):
 
     kept: float
     gradient: float
+
+
+Widths: TypeAlias = tuple[tuple[dict[str, int], ...], ...]
+"""Bytes per element of each operand, by block and operator."""
+
+
+@forgettable
+@functools.lru_cache(maxsize=64)
+def widths_under_autocast(graph: Graph) -> Widths:
+    """What operators read and write: products what the graph says, others each tensor as it is held, or in fp32."""
+    wide = _wide(graph)
+    return tuple(
+        tuple(_widths(graph, at, block, node, wide) for node in block.nodes) for at, block in enumerate(graph.blocks)
+    )
+
+
+def _widths(graph: Graph, at: int, block: Block, node: Node, wide: set[tuple[int, int]]) -> dict[str, int]:
+    found = graph.widths(block, node)
+    if node.kind in PRODUCTS:
+        return found
+    full = _in_full(node)
+    for name, number in ((operand.name, operand.tensor) for operand in node.inputs):
+        if _counts(graph.tensor(block, number)):
+            found[name] = FULL if full or _is_wide(graph, at, block, number, wide) else HALF
+    if node.outputs and _counts(graph.tensor(block, node.outputs[0])):
+        found["y"] = FULL if _is_wide(graph, at, block, node.outputs[0], wide) else HALF
+    return found
+
+
+@forgettable
+@functools.lru_cache(maxsize=64)
+def cast_operands(graph: Graph) -> dict[tuple[int, int], tuple[int, ...]]:
+    """For each operator (block, place) that makes copies of operands in another type: the tensors, one copy each."""
+    wide = _wide(graph)
+    found: dict[tuple[int, int], tuple[int, ...]] = {}
+    for at, block in enumerate(graph.blocks):
+        for index, node in enumerate(block.nodes):
+            product = node.kind in PRODUCTS
+            if product or _in_full(node):
+                numbers = dict.fromkeys(operand.tensor for operand in node.inputs)
+                floats = (number for number in numbers if _counts(graph.tensor(block, number)))
+                found[at, index] = tuple(n for n in floats if _is_wide(graph, at, block, n, wide) == product)
+    return {place: numbers for place, numbers in found.items() if numbers}
 
 
 @forgettable
@@ -92,7 +135,7 @@ def _wide(graph: Graph) -> set[tuple[int, int]]:
 def _runs_wide(graph: Graph, at: int, block: Block, node: Node, wide: set[tuple[int, int]]) -> bool:
     if node.kind in PRODUCTS:
         return False
-    if node.kind in IN_FULL or (isinstance(node.operator, Normalize) and node.operator.kind in OVER_TOKENS):
+    if _in_full(node):
         return True
     norm = isinstance(node.operator, Normalize)
     return any(
@@ -100,6 +143,14 @@ def _runs_wide(graph: Graph, at: int, block: Block, node: Node, wide: set[tuple[
         for operand in node.inputs
         for home in _homes(graph, at, block, operand.tensor)
     )
+
+
+def _in_full(node: Node) -> bool:
+    return node.kind in IN_FULL or (isinstance(node.operator, Normalize) and node.operator.kind in OVER_TOKENS)
+
+
+def _is_wide(graph: Graph, at: int, block: Block, number: int, wide: set[tuple[int, int]]) -> bool:
+    return any(home in wide for home in _homes(graph, at, block, number))
 
 
 def _homes(graph: Graph, at: int, block: Block, number: int) -> Iterator[tuple[int, int]]:

@@ -113,6 +113,7 @@ class Fusion(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     # The product that makes the logits is in the precision of the other layers, or in fp32 (TF32, where there is one).
     channels_last: bool  # whether images have their channels innermost, as matrix units want them
     pointwise_turned: bool  # whether 16-bit images with channels first are turned for windows of 1 x 1 too
+    old_groups: bool  # whether 16-bit grouped convolutions with channels last run on cuDNN 8's kernels
     norms_take_in: bool  # whether batch norms do the sum and the activation after them in their own kernels
 
 

@@ -6,16 +6,15 @@ that begins and ends to be used.
 
 from __future__ import annotations
 
-import functools
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import msgspec
 
-from foretell.caches import forgettable
-from foretell.model.graph import Graph, Node
+from foretell.model.autocast import Widths
+from foretell.model.graph import Node
 from foretell.model.memory_order import compiled_convolutions, turned_convolutions
 from foretell.model.operators.convolution import Convolution
 from foretell.model.operators.cross_entropy import CrossEntropy
@@ -27,6 +26,7 @@ from foretell.plan.recomputation import Recomputation
 from foretell.program.action import Action, Actions, Allocate, Communicate, Compute, Free, Phase
 from foretell.program.aliases import storage_owner
 from foretell.program.blocks import working_elements
+from foretell.program.casts import casting, operand_widths
 from foretell.program.lifetimes import End, Lifetimes, lifetimes
 from foretell.program.recomputed import Recomputed, recomputed
 from foretell.program.sharding.layout import Layout, TrafficMoment, has_weight_gradient
@@ -81,7 +81,7 @@ class Bodies:
         like = skeleton(graph)
         by_compiler = compiled_convolutions(like) if self.layout.compiled else frozenset[tuple[int, int]]()
         object.__setattr__(self, "turned", turned_convolutions(like) | by_compiler)
-        object.__setattr__(self, "widths", _widths(like))
+        object.__setattr__(self, "widths", operand_widths(like, self.layout.casts))
         recompute = recomputed(like, self.rule)
         if self.rule.saves_sums:
             came = {(at, moment.node) for at, moment in self.layout.travels if moment.brings}
@@ -200,6 +200,7 @@ class Bodies:
         if cost.nothing:
             return
         yield from widening(self.layout, at, node, part)
+        yield from casting(self.layout, at, index, node, part)
         role = part
         if part == "weight_gradient" and not has_weight_gradient(graph, at, node):
             role = "input_gradient"  # of a product of two activations: somebody waits for it
@@ -345,17 +346,6 @@ class Bodies:
     def _imported_size(self, at: int, number: int) -> Quantity:
         home, storage = storage_owner(self.layout.graph, at, number)
         return self._size(home, storage)
-
-
-Widths: TypeAlias = tuple[tuple[dict[str, int], ...], ...]
-"""Bytes per element of each operand, by block and operator."""
-
-
-@forgettable
-@functools.lru_cache(maxsize=256)
-def _widths(graph: Graph) -> Widths:
-    """The same for all layouts of a model."""
-    return tuple(tuple(graph.widths(block, node) for node in block.nodes) for block in graph.blocks)
 
 
 def _actions(written: tuple[Action | NewGradient, ...]) -> Actions:

@@ -27,6 +27,7 @@ from foretell.plan.strategies.pipeline import Pipeline
 from foretell.plan.strategy import MeshAxis
 from foretell.plan.trained import as_trained_by
 from foretell.plan.trainer import Trainer
+from foretell.program.casts import by_operators
 from foretell.program.mesh import mesh
 from foretell.program.partition import pipeline_partition
 from foretell.program.program import Program
@@ -158,6 +159,7 @@ def _conventions(plan: Plan, trainer: Trainer, block: int = 0) -> Conventions:
         scatters_loss=trainer.tensor.loss == "gathered" and trainer.memory.scatters_loss,
         whole_bias=trainer.tensor.row_bias == "whole",
         autocast=plan.policy(Precision).format.autocast,
+        casts=plan.policy(Precision).format.autocast and by_operators(trainer),
         compiled=trainer.execution == "compiled",
         block=block,
     )

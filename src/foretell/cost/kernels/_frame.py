@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 from foretell.cost.kernels._price import KernelPrice
 from foretell.cost.kernels._reached import memory_rate
@@ -13,10 +13,8 @@ from foretell.model.operator import OperatorPart
 from foretell.plan.policies.precision import Format
 from foretell.plan.trainer import Trainer, look_up
 from foretell.program.action import Compute
+from foretell.program.casts import PLAIN_PASSES
 from foretell.units import WIDTH, Quantity, at_least
-
-PLAIN_PASSES: Final = 10
-"""Passes over the hidden tensor of a plain layer, forward; backward it has 16, the 1.6 times that trainers have too."""
 
 
 def launches_of(cost: OperatorPart, execution: str) -> Quantity:

@@ -10,7 +10,7 @@ Trainers that fuse by hand, and compiled kernels, are priced by bytes: `traffic.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from foretell.cost.kernels._frame import activation_width, channels_last, launches_of, plain, where
 from foretell.cost.kernels._price import KernelPrice
@@ -42,37 +42,19 @@ DOWN: Final = 8.3  # cycles a row, one after the other, for the gradient of the 
 MANY_ROWS: Final = 65536  # from here on they are shared out
 HALF: Final = 2
 
-READERS: Final = 2
-"""Casts of a norm's output under autocast, and of gradients on the way back: PyTorch takes norms of tokens in fp32, and
-every product that reads one casts it for itself (three projections of attention, one or two of feed-forward)."""
-CAST: Final = 3  # its bytes, over those of a 16-bit tensor: read in fp32, written in 16 bits
-
 
 def price(action: Compute, device: Device, form: Format, trainer: Trainer) -> KernelPrice:
     """What one kernel for it costs."""
     if trainer.execution != "eager":
         return by_bytes(action, device, form, trainer)
     cost = action.cost
-    over_channels = _passes(action, form) > 1
+    over_channels = cost.fused != 1  # the sums of a channel are kernels of their own, or those of its input's gradient
     if not plain(trainer, device) and over_channels is False:
         return by_bytes(action, device, form, trainer)
     tokens = _tokens(action, device, form) if plain(trainer, device) else by_bytes(action, device, form, trainer).stream
     stream = where(over_channels, _channels(action, device, form, trainer), tokens)
     launches = launches_of(cost, trainer.execution) * (cost.launches > 0)
-    if form.autocast and plain(trainer, device):
-        casts = READERS * (action.part != "weight_gradient")
-        wide = cost.read + cost.written + casts * CAST * cost.written
-        stream = stream + where(over_channels, 0.0 * stream, wide / memory_rate(device))
-        launches = launches + where(over_channels, 0, casts)
     return KernelPrice(0.0 * stream, stream, 0.0, device.launch_seconds * launches, launches, "carried over")
-
-
-def _passes(action: Compute, form: Format) -> Any:
-    """How often the input is read in the forward pass, or both tensors in the backward one."""
-    n = action.loops
-    x = n["group"] * n["member"] * activation_width(form)
-    tensors = 1 if action.part == "forward" else 2
-    return (action.cost.read + x / 2) // (tensors * x)
 
 
 def _channels(action: Compute, device: Device, form: Format, trainer: Trainer) -> Quantity:

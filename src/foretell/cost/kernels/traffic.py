@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from foretell.cost.kernels._frame import PLAIN_PASSES, activation_width, hidden_passes, launches_of, plain
+from foretell.cost.kernels._frame import activation_width, hidden_passes, launches_of, plain
 from foretell.cost.kernels._price import KernelPrice
 from foretell.cost.kernels._reached import cycle_seconds, memory_rate
 from foretell.hardware.cluster import Device
 from foretell.plan.policies.precision import Format
 from foretell.plan.trainer import Trainer
 from foretell.program.action import Compute
+from foretell.program.casts import PLAIN_PASSES
 from foretell.units import at_least
 
 FUSIBLE: Final = ("elementwise", "normalize", "dropout", "rotary", "broadcast")

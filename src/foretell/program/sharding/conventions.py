@@ -16,6 +16,7 @@ class Conventions:
     gathers_logits  the loss wants all classes of a row
     scatters_loss   the gradient of the losses is laid into zeros, as large as the logits, before that of log-softmax
     autocast        products run in 16 bits, and the rest in fp32
+    casts           each operator makes copies of what it reads in its own type; tensors move in the types they have
     compiled        a compiler makes one copy of a tensor in another type for all that read it, and turns images
     whole_bias      the gradient of a bias that is added to a sum is made from all of the sum's gradient,
                     not from the share that a rank goes on with
@@ -28,14 +29,15 @@ class Conventions:
     gathers_logits: bool = False
     scatters_loss: bool = False
     autocast: bool = False
+    casts: bool = False
     compiled: bool = False
     whole_bias: bool = False
     block: int = 0
 
     @property
-    def of_bodies(self) -> tuple[bool, bool, bool, int]:
+    def of_bodies(self) -> tuple[bool, bool, bool, bool, int]:
         """Those that decide what operators hold, rather than how they are divided."""
-        return self.scatters_loss, self.autocast, self.compiled, self.block
+        return self.scatters_loss, self.autocast, self.casts, self.compiled, self.block
 
 
 USUAL = Conventions()

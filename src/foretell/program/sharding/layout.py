@@ -55,6 +55,7 @@ class Layout:
     imbalance: float = 1.0  # rows of the fullest rank of those that divide experts, over the mean
     scatters_loss: bool = False  # whether the gradient of the losses is laid into zeros before that of log-softmax
     autocast: bool = False  # whether products run in 16 bits, and the rest in fp32
+    casts: bool = False  # whether each operator makes copies in its own type, one kernel each
     compiled: bool = False  # whether a compiler joins copies in 16 bits, and turns images
     block: int = 0  # channels that a processor's library lays together for convolutions
     known_sizes: dict[tuple[int, int], dict[str, Quantity]] = field(

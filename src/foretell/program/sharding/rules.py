@@ -57,6 +57,8 @@ class ShardingRules:
 
     def decide(self, at: int, block: Block, index: int, node: Node, arriving: dict[str, Placement]) -> Decision:
         inside = self.members is None or (at, index) in self.members
+        if not node.inputs and self.rule.shares_samples:
+            return self._from_nothing(block, node)
         if self.members is not None and self.rule.dim:
             way = self.rule.dim if inside else self.rule.rest
             arriving = {name: self._taken(at, node, name, where, way) for name, where in arriving.items()}
@@ -77,6 +79,14 @@ class ShardingRules:
                 return found
         follows = self._follow(at, block, node, arriving)
         return follows if inside else replace(follows, reason="")
+
+    def _from_nothing(self, block: Block, node: Node) -> Decision:
+        """Zeros, or numbers that are drawn: each rank makes those of its own samples."""
+        tensor = block.tensors[node.outputs[0]]
+        dim = self.dim_of(tensor)
+        if dim is None or tensor.dims[dim].size < self.axis.ranks:
+            return Decision()
+        return Decision(align(node, "y", tensor.dims)[dim])
 
     def _taken(self, at: int, node: Node, name: str, where: Placement, way: str) -> Placement:
         """What comes from the other side of a border between parts, in shares of the dim that this side divides.

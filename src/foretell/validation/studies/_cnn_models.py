@@ -178,8 +178,8 @@ def _base(line: Line) -> str:
 
 
 SHORT: Final = 128
-"""Tokens above which NVIDIA's PyTorch scripts sort sequences by length (DeepLearningExamples, PyTorch BERT,
-scripts/run_pretraining.sh: phase2_bin_size is 64), so that most are shorter than the length that is stated."""
+"""Tokens above which NVIDIA's scripts of PyTorch and PaddlePaddle sort sequences by length (DeepLearningExamples, BERT,
+scripts/run_pretraining.sh, configs/pretrain_config.sh: phase2_bin_size is 64): most are shorter than is stated."""
 
 
 def _bert(line: Line) -> StudyModel:
@@ -189,7 +189,8 @@ def _bert(line: Line) -> StudyModel:
     if not length:
         raise Unmapped("the length of the sequence is not stated")
     seq, task = int(length[1]), line["task_dataset"].lower()
-    if source(line) == "dle" and "PyTorch" in line["framework"] and "pre-training" in task and seq > SHORT:
+    binned = re.search("PyTorch|PaddlePaddle", line["framework"]) and "pre-training" in task and seq > SHORT
+    if source(line) == "dle" and binned:
         raise Unmapped("sequences are in bins of 64 tokens, their lengths not stated")
     kernel = None if source(line) == "mil" else "math"  # before PyTorch 2 scores were written out
     if "pre-training" in task:

@@ -101,7 +101,7 @@ def _row(name: str, line: Line) -> MeasuredRun:
     memory = _memory(line)
     if not seconds and not memory and not out_of_memory:
         raise Unmapped("neither time nor memory was measured")
-    policies = (f"+m{batch.m}" if batch.m > 1 else "", _recompute(line), f"+{_precision(line)}")
+    policies = (f"+m{batch.m}" if batch.m > 1 else "", _recompute(line), f"+{_precision(line)}", _execution(line))
     optimizer = _optimizer(line)
     found = row(
         name,
@@ -190,8 +190,16 @@ def _trainer(line: Line) -> str:
         return _pytorch(line)
     if found == "mxnet" and _fused_norms(line):
         return "mxnet-nhwc"
+    if found == "paddlepaddle" and line["precision"] == "AMP" and not line["model"].startswith("BERT"):
+        return "paddlepaddle-nhwc"
+    if found == "tensorflow" and re.search(COMPILED, line.get("source_ref", "")):
+        return "tensorflow-xla"
     beyond = found in ("horovod", "mxnet", "tensorflow") and line["strategy"] not in ("single", "data")
     return "pytorch" if beyond else found  # MLPerf's spatial split and TensorFlow's servers were written by hand
+
+
+COMPILED: Final = r"PaddlePaddle/Perf@\w+:Bert/"
+"""Sources of TensorFlow runs that had XLA on, as their report says (Bert/OtherReports/TensorFlow/README.md)."""
 
 
 def _pytorch(line: Line) -> str:
@@ -200,7 +208,7 @@ def _pytorch(line: Line) -> str:
         return "pytorch-channels-last" if _channels_last(line) else "pytorch"
     if line["model"].startswith("BERT"):
         return "nvidia-bert-2020" if _year(line) <= 2020 else "nvidia-bert"
-    return "pytorch-channels-last" if _channels_last(line) else "pytorch-1"
+    return "pytorch-1-channels-last" if _channels_last(line) else "pytorch-1"
 
 
 def _year(line: Line) -> int:
@@ -214,8 +222,15 @@ def _fused_norms(line: Line) -> bool:
     return bool(re.search(r"NGC|NVIDIA", line["framework"])) and line["precision"].startswith(("AMP", "FP16"))
 
 
+LAST_IN_16_BITS: Final = r"ConvNets/efficientnet|PyTorch/Detection/SSD|training_results_v.*/ssd$"
+"""Files of sources whose scripts lay channels last where products run in 16 bits: NVIDIA DeepLearningExamples (README
+of EfficientNet; SSD's main.py, --data-layout), MLPerf's detectors (run_and_time.sh, --nhwc; train.py, --data-layout)"""
+
+
 def _channels_last(line: Line) -> bool:
     """Whether the source says so, and does not say that it is only for 16 bits when the run is in 32."""
+    if re.search(LAST_IN_16_BITS, line.get("source_ref", "")) and line["precision"].startswith(("AMP", "FP16")):
+        return True
     said = re.search(r"channels.last|NHWC(?P<amp> for AMP)?", f"{line['framework']} {line.get('comment', '')}")
     return bool(said) and not (said["amp"] and line["precision"] in ("FP32", "TF32"))
 
@@ -274,6 +289,11 @@ def _recompute(line: Line) -> str:
     return "" if word == "0" else "+recompute:full"  # GPipe keeps the input of each stage
 
 
+def _execution(line: Line) -> str:
+    """MLPerf's RetinaNet records its steps (training_results_v2.0, NVIDIA/benchmarks/ssd: --cuda-graphs)."""
+    return "+captured" if line["model"].startswith("RetinaNet") and source(line) == "mlp" else ""
+
+
 PRECISIONS: Final = {"fp32": "fp32", "tf32": "tf32", "fp16": "fp16", "fp16 mixed": "fp16", "bf16": "amp_bf16"}
 
 
@@ -311,10 +331,12 @@ OPTIMIZER_WORDS: Final = {
 
 
 def _keeps_copies(line: Line) -> bool:
-    """Whether 16-bit weights have fp32 copies in the optimizer: MXNet's scripts, and NVIDIA's of BERT in PyTorch 1
-    (apex O2). PyTorch's and TensorFlow's own mixed precision casts fp32 weights, to fp16 unless told otherwise."""
+    """Whether 16-bit weights have fp32 copies in the optimizer: scripts of MXNet and PaddlePaddle (PaddlePaddle/Perf,
+    logs of ResNet-50), and NVIDIA's of BERT in PyTorch 1 (apex O2). PyTorch's and TensorFlow's own mixed precision
+    casts fp32 weights, to fp16 unless told otherwise."""
     apex = "PyTorch" in line["framework"] and line["model"].startswith("BERT") and _year(line) < 2023
-    return apex or "mxnet" in line["framework"].lower()
+    whole = "paddle" in line["framework"].lower() and not line["model"].startswith("BERT")  # level O2, multi_precision
+    return apex or whole or "mxnet" in line["framework"].lower()
 
 
 class StudyOptimizer(NamedTuple):
