@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import math
 import re
 from itertools import islice
 from pathlib import Path
@@ -302,6 +303,8 @@ def test_what_was_learnt_does_not_depend_on_the_plan(ranks: Ranks, plan: str) ->
     other = ranks.run(Assignment(**given, plan=plan))[0].checks
     assert [check.loss for check in other] == pytest.approx([check.loss for check in one], rel=1e-4)
     assert [check.metric for check in other] == pytest.approx([check.metric for check in one], abs=2e-3)
+    for check in (*one, *other):  # a mean over tokens of batches that are equally long
+        assert check.perplexity == pytest.approx(math.exp(check.loss), rel=1e-3)
 
 
 @pytest.mark.parametrize("plan", ["dp2:zero3", "filter2", "spatial2", "pp2:gpipe +m2"])
@@ -310,6 +313,7 @@ def test_what_images_taught_does_not_depend_on_the_plan(ranks: Ranks, plan: str)
     (one,) = ranks.run(Assignment(**given, plan="dp1"))[0].checks
     (other,) = ranks.run(Assignment(**given, plan=plan))[0].checks
     assert other.loss == pytest.approx(one.loss, rel=1e-4)
+    assert other.perplexity is None  # one answer a sample: nothing is spoken
 
 
 def test_tensors_that_are_not_put_together_are_told() -> None:

@@ -227,6 +227,7 @@ def _curve(found: Measurement, epoch: int) -> tuple[LearningPoint, ...]:
             seconds=one.seconds,
             loss=one.loss,
             metric=one.metric,
+            perplexity=one.perplexity,
         )
         for one in found.validation
     )

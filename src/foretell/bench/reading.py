@@ -47,6 +47,7 @@ class ReadingLine(msgspec.Struct, frozen=True, kw_only=True):
     memory_bytes: float
     metric: tuple[float, float] | None  # at the last look: the worst and the best seed
     loss: float | None  # mean over seeds
+    perplexity: float | None  # at the last look, the median over seeds; None: no sequences
     target_seconds: float | None  # the mean over seeds; None where one of them did not reach it
     reached: int  # seeds that reached the target
     error: float | None  # of the predicted step
@@ -66,6 +67,7 @@ def line_of(group: BenchGroup, scaling: EngineScaling, ranks: int) -> ReadingLin
     rows, speed = scaling.seeds[ranks], group.speed_up(scaling, ranks)
     last = [row.curve[-1] for row in rows if row.curve]
     metrics = [point.metric for point in last if point.metric is not None]
+    fluent = [point.perplexity for point in last if point.perplexity is not None]
     reached = [row.target_seconds for row in rows if row.target_seconds is not None]
     predicted = [row.predicted for row in rows if row.predicted is not None]
     memory = [one.memory_error for one in predicted if one.memory_error is not None]
@@ -84,6 +86,7 @@ def line_of(group: BenchGroup, scaling: EngineScaling, ranks: int) -> ReadingLin
         memory_bytes=median(row.memory_bytes for row in rows),
         metric=(min(metrics), max(metrics)) if metrics else None,
         loss=fmean(point.loss for point in last) if last else None,
+        perplexity=median(fluent) if fluent else None,
         target_seconds=fmean(reached) if reached and len(reached) == len(rows) else None,
         reached=len(reached),
         error=median(one.error for one in predicted) if predicted else None,

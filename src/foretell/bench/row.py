@@ -30,6 +30,7 @@ class LearningPoint(msgspec.Struct, frozen=True, kw_only=True):
     seconds: Seconds  # of training; looks are not among them
     loss: Figure
     metric: Figure | None  # share of right answers
+    perplexity: float | None = None  # of sequences of tokens
 
     @property
     def minutes(self) -> float:

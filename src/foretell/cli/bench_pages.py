@@ -21,8 +21,8 @@ LEGEND = """\
 epoch: seconds in which all samples are seen once, the median over seeds. x: speed-up over one rank (the engine's own,
 or that of ddp, or the fastest there).
 talk: share of a step in which a rank stands still for others. right: answers on held-out data after
-the last step, worst and best seed. target: seconds of training until so many answers were right, if all seeds got
-there. off: predicted step less measured, as a share."""
+the last step, worst and best seed; of text also perplexity (ppl). target: seconds of training until so many answers
+were right, if all seeds got there. off: predicted step less measured, as a share."""
 
 
 def page(study: BenchStudy) -> str:
@@ -93,6 +93,7 @@ def _seeds(own: Sequence[ReadingLine]) -> str:
 
 def _cells(line: ReadingLine) -> list[str]:
     right = "" if line.metric is None else "..".join(dict.fromkeys(f"{share:.0%}" for share in line.metric))
+    right += "" if line.perplexity is None else f" ppl {line.perplexity:.3g}"
     return [
         line.engine.replace("_", "-"),
         str(line.ranks),

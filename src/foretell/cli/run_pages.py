@@ -55,7 +55,8 @@ def _learnt(found: Measurement) -> list[tuple[str, str]]:
     best = max((one.metric for one in found.validation if one.metric is not None), default=None)
     right = f"{last.metric:.1%} right (best {best:.1%}), " if last.metric is not None and best is not None else ""
     when = f"after {last.samples:,} samples and {show_seconds(last.seconds)}"
-    return [("held out", f"{right}loss {last.loss:.4g} {when}")]
+    fluent = f", perplexity {last.perplexity:.4g}" if last.perplexity is not None else ""
+    return [("held out", f"{right}loss {last.loss:.4g}{fluent} {when}")]
 
 
 def _noise(found: Measurement) -> list[tuple[str, str]]:

@@ -131,6 +131,7 @@ class HeldOutCheck(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float  # of all steps before it, dropped ones too; the looks themselves are not among them
     loss: float
     metric: float | None  # share of right answers; None where a target is no class
+    perplexity: float | None = None  # of sequences of classes: exp of the mean cross-entropy of a token
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):

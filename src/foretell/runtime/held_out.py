@@ -7,10 +7,12 @@ The model is put together again on every rank, and each rank tries some of the b
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator
 
 import torch
 import torch.distributed as dist
+import torch.nn.functional as F
 
 from foretell.errors import BadInput
 from foretell.runtime.assignment import HeldOutCheck
@@ -20,6 +22,9 @@ from foretell.runtime.tasks import Batch, Task
 from foretell.runtime.whole_model import WholeModel
 
 ASKED_BY = "--validate-every"
+
+FLAT = 700.0
+"""An entropy whose exponential is still a number."""
 
 
 class HeldOut:
@@ -36,21 +41,28 @@ class HeldOut:
         """Loss and share of right answers, after so many steps. All ranks take part."""
         self._whole.update()
         rank, world = dist.get_rank(), dist.get_world_size()
-        sums = torch.zeros(4, dtype=torch.float64)  # of losses, of right answers; samples, answers
+        sums = torch.zeros(6, dtype=torch.float64)  # losses, samples; right answers, answers; entropies, tokens
         with torch.no_grad():
             for batch in itertools.islice(self._task.held_out(self._like), rank, None, world):
                 sums += torch.tensor(list(self._tried(batch)), dtype=torch.float64)
         sums = sums.to(self._device)
         dist.all_reduce(sums)
-        loss, right, count, answers = sums.tolist()
+        loss, count, right, answers, entropy, tokens = sums.tolist()
         metric = right / answers if answers else None
-        return HeldOutCheck(step=step, samples=samples, seconds=seconds, loss=loss / count, metric=metric)
+        perplexity = math.exp(min(entropy / tokens, FLAT)) if tokens else None
+        return HeldOutCheck(
+            step=step, samples=samples, seconds=seconds, loss=loss / count, metric=metric, perplexity=perplexity
+        )
 
     def _tried(self, batch: Batch) -> Iterator[float]:
         outputs = self._whole.module(*batch.inputs)
         count = len(batch.target)
         yield self._loss(outputs, batch.target).item() * count
         classes = isinstance(outputs, torch.Tensor) and outputs.shape[:-1] == batch.target.shape
-        yield (outputs.argmax(-1) == batch.target).sum().item() if classes else 0
         yield count
+        yield (outputs.argmax(-1) == batch.target).sum().item() if classes else 0
         yield batch.target.numel() if classes else 0
+        tokens = classes and batch.target.dim() > 1
+        own = outputs.float().flatten(0, -2), batch.target.flatten()
+        yield F.cross_entropy(*own, reduction="sum").item() if tokens else 0
+        yield batch.target.numel() if tokens else 0

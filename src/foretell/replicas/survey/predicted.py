@@ -212,6 +212,7 @@ def _learnt(curve: PublishedCurve) -> tuple[LearningPoint, ...]:
             seconds=60.0 * one.minutes,
             loss=math.log(one.value) if one.metric == "perplexity" else 0.0,
             metric=one.value if one.metric == "accuracy" else None,
+            perplexity=one.value if one.metric == "perplexity" else None,
         )
         for one in published.learnt().get(curve, ())
     )
