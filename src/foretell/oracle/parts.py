@@ -174,7 +174,7 @@ class Parts:
         """The model, without repetitions where an axis divides a part of it."""
         partly = any(axis.splitting.only for axis in axes), trained_weights(plan)
         if partly not in self._lowered:
-            graph = skeleton(as_lowered(as_trained_by(plan, self.space.graph), axes))
+            graph = skeleton(as_lowered(as_trained_by(plan, self.space.graph), axes, self.trainer))
             kinds = pipeline_partition(graph, Pipeline(ranks=1), self.trainer.pipeline.split).kinds
             self._lowered[partly] = LoweredModel(len(self._lowered), graph, kinds, EXACT // _largest(graph))
         return self._lowered[partly]

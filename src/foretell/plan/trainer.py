@@ -37,6 +37,7 @@ from foretell.plan.figures import (
     fill,
     keys,
 )
+from foretell.plan.kept import Kept
 from foretell.plan.members import strategies
 from foretell.plan.offered import Legal, Offered, StorageWord
 from foretell.plan.policies.precision import FORMATS
@@ -238,6 +239,7 @@ class Trainer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     storage: Stored
     pipeline: Stages
     memory: Alive
+    kept: Kept
     legal: Legal
     offered: Offered
     defaults: Defaults

@@ -18,8 +18,6 @@ from foretell.model.graph import Node
 from foretell.model.memory_order import compiled_convolutions, turned_convolutions
 from foretell.model.operators.convolution import Convolution
 from foretell.model.operators.cross_entropy import CrossEntropy
-from foretell.model.operators.elementwise import Elementwise
-from foretell.model.operators.layout import View
 from foretell.model.resize import skeleton
 from foretell.plan.placement import Placement, Replicated
 from foretell.plan.recomputation import Recomputation
@@ -27,6 +25,7 @@ from foretell.program.action import Action, Actions, Allocate, Communicate, Comp
 from foretell.program.aliases import storage_owner
 from foretell.program.blocks import working_elements
 from foretell.program.casts import casting, operand_widths
+from foretell.program.kept import passes_gradient
 from foretell.program.lifetimes import End, Lifetimes, lifetimes
 from foretell.program.recomputed import Recomputed, recomputed
 from foretell.program.sharding.layout import Layout, TrafficMoment, has_weight_gradient
@@ -255,15 +254,9 @@ class Bodies:
             name, size = f"{self._name(at, logits)} scattered", self.layout.bytes(at, logits)
             yield Allocate(name, size, "gradient") if event is Allocate else Free(name, size)
 
-    def _passes(self, node: Node) -> bool:
-        """Whether the gradient of its output is that of its inputs, unchanged in memory."""
-        return isinstance(node.operator, View) or (
-            isinstance(node.operator, Elementwise) and node.operator.function == "add"
-        )
-
     def _gradients_begin(self, at: int, index: int, node: Node) -> Iterator[Action]:
         """Memory for gradients of operands, at their last reader: the first one on the way back."""
-        if self._passes(node):
+        if passes_gradient(self.layout.graph.blocks[at], node, self.layout.in_place):
             return
         block = self.layout.graph.blocks[at]
         for operand in node.inputs:
@@ -288,7 +281,9 @@ class Bodies:
         block = self.layout.graph.blocks[at]
         for number in node.outputs[:1]:
             reader = self.index.reader.get((at, number))
-            if reader is not None and (at, number) in self.index.flows and not self._passes(block.nodes[reader]):
+            if reader is None or (at, number) not in self.index.flows:
+                continue
+            if not passes_gradient(block, block.nodes[reader], self.layout.in_place):
                 yield Free(f"{self._name(at, number)} gradient", self.layout.gradient_bytes(at, number))
 
     # copies in another placement

@@ -28,6 +28,7 @@ from foretell.plan.strategy import MeshAxis
 from foretell.plan.trained import as_trained_by
 from foretell.plan.trainer import Trainer
 from foretell.program.casts import by_operators
+from foretell.program.kept import as_kept
 from foretell.program.mesh import mesh
 from foretell.program.partition import pipeline_partition
 from foretell.program.program import Program
@@ -36,13 +37,13 @@ from foretell.program.sharding.conventions import Conventions
 from foretell.program.sharding.layout import Layout, layout
 from foretell.program.sharding.propagate import Sharding, propagate
 from foretell.program.weight_state import WeightStatePlan, plain_axes
-from foretell.units import ceil_div, product, whole_numbers
+from foretell.units import WIDTH, ceil_div, product, whole_numbers
 
 
 def lower(setting: Setting, block: int = 0) -> Program:
     """The program of a plan that fits (see `legality.refusals`); `block` is that of `Conventions`."""
     plan, trainer, axes = setting.plan, setting.trainer, mesh(setting.plan)
-    graph = as_lowered(as_trained_by(plan, setting.graph), axes)
+    graph = as_lowered(as_trained_by(plan, setting.graph), axes, trainer)
     pipeline = plan.axis(Pipeline) or Pipeline(ranks=1)
     return Program(
         setting,
@@ -151,6 +152,7 @@ def _layout(
 
 
 def _conventions(plan: Plan, trainer: Trainer, block: int = 0) -> Conventions:
+    form = plan.policy(Precision).format
     return Conventions(
         each_consumer=trainer.tensor.reduce == "consumer",
         gather_again=trainer.tensor.regather,
@@ -158,18 +160,20 @@ def _conventions(plan: Plan, trainer: Trainer, block: int = 0) -> Conventions:
         gathers_logits=trainer.tensor.loss == "gathered",
         scatters_loss=trainer.tensor.loss == "gathered" and trainer.memory.scatters_loss,
         whole_bias=trainer.tensor.row_bias == "whole",
-        autocast=plan.policy(Precision).format.autocast,
-        casts=plan.policy(Precision).format.autocast and by_operators(trainer),
+        autocast=form.autocast,
+        casts=form.autocast and by_operators(trainer),
         compiled=trainer.execution == "compiled",
+        in_place=trainer.kept.loss != "logarithms",
+        low=form.operand if trainer.kept.low == "cast" and form.operand < WIDTH[form.activation] else 0.0,
         block=block,
     )
 
 
-def as_lowered(graph: Graph, axes: tuple[MeshAxis, ...]) -> Graph:
-    """The model as a program refers to it: a block for each layer, or for equal ones.
+def as_lowered(graph: Graph, axes: tuple[MeshAxis, ...], trainer: Trainer) -> Graph:
+    """The model as a program refers to it: a block for each layer, or for equal ones, with what kernels keep.
 
     Without repetitions where a part of it may begin and end anywhere.
     """
     if any(axis.splitting.only for axis in axes):
         graph = msgspec.structs.replace(graph, blocks=written_out(graph.blocks))
-    return with_samples(by_layers(skeleton(graph)), graph.batch)
+    return with_samples(as_kept(by_layers(skeleton(graph)), trainer.kept), graph.batch)

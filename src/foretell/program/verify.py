@@ -14,6 +14,7 @@ from foretell.plan.axis_names import AxisName
 from foretell.plan.schedule import Slot
 from foretell.plan.text import parse
 from foretell.plan.trained import as_trained_by
+from foretell.plan.trainer import Trainer, trainer
 from foretell.program.action import Allocate, Free, Update
 from foretell.program.activation_memory import LayerMemory, stage_trace
 from foretell.program.body import Body
@@ -29,12 +30,12 @@ PADDED = 2.0
 """Padding and uneven shares can at most double a dim of at least as many elements as ranks."""
 
 
-def verify(program: ExpandedProgram, graph: Graph) -> tuple[str, ...]:
-    """Everything that is wrong with a program of this model; nothing, if all is well."""
-    return tuple(_problems(program, graph))
+def verify(program: ExpandedProgram, graph: Graph, runs: Trainer | None = None) -> tuple[str, ...]:
+    """Everything that is wrong with a program of this model; nothing, if all is well. `runs`: one of a file's own."""
+    return tuple(_problems(program, graph, runs or trainer(program.trainer)))
 
 
-def _problems(program: ExpandedProgram, graph: Graph) -> Iterator[str]:
+def _problems(program: ExpandedProgram, graph: Graph, runs: Trainer) -> Iterator[str]:
     plan = parse(program.plan)
     trained = as_trained_by(plan, graph)
     yield from _work(program, trained)
@@ -42,7 +43,7 @@ def _problems(program: ExpandedProgram, graph: Graph) -> Iterator[str]:
     yield from _groups(program)
     yield from _pairs(program)
     yield from _progress(program)
-    lowered = as_lowered(trained, mesh(plan))
+    lowered = as_lowered(trained, mesh(plan), runs)
     for stage in program.stages:
         yield from _memory(stage, lowered, pipelined=len(program.kinds) > 1)
 

@@ -63,7 +63,7 @@ def command(request: Request, rank_kind: int | None, full: bool, as_json: bool) 
     asked = resolve(unmeasured(under_plan(request)))
     program = expand(lower(asked.setting))
     kind = _chosen(program, rank_kind)
-    problems = verify(program, asked.setting.graph)
+    problems = verify(program, asked.setting.graph, asked.setting.trainer)
     if as_json:
         click.echo(_json(asked, program))
     else:

@@ -20,6 +20,8 @@ class Conventions:
     compiled        a compiler makes one copy of a tensor in another type for all that read it, and turns images
     whole_bias      the gradient of a bias that is added to a sum is made from all of the sum's gradient,
                     not from the share that a rank goes on with
+    in_place        the gradient of the logits takes the memory that the loss kept of them
+    low             bytes of an input of layers' products as it is kept in few bits; 0: as it was read
     block           channels that a processor's library lays together for convolutions; 0: it makes no copies
     """
 
@@ -32,12 +34,14 @@ class Conventions:
     casts: bool = False
     compiled: bool = False
     whole_bias: bool = False
+    in_place: bool = False
+    low: float = 0.0
     block: int = 0
 
     @property
-    def of_bodies(self) -> tuple[bool, bool, bool, bool, int]:
+    def of_bodies(self) -> tuple[bool, bool, bool, bool, bool, float, int]:
         """Those that decide what operators hold, rather than how they are divided."""
-        return self.scatters_loss, self.autocast, self.casts, self.compiled, self.block
+        return self.scatters_loss, self.autocast, self.casts, self.compiled, self.in_place, self.low, self.block
 
 
 USUAL = Conventions()

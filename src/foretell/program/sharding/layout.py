@@ -16,6 +16,7 @@ from foretell.plan.placement import Placement, Rotating, Routed, Sharded
 from foretell.plan.strategy import MeshAxis
 from foretell.program.action import Communicate, Compute, TrafficKind
 from foretell.program.aliases import alias_source
+from foretell.program.kept import held_as_cast
 from foretell.program.sharding.alignment import LoopDim, align
 from foretell.program.sharding.conventions import Conventions
 from foretell.program.sharding.propagate import PlacementChange, Sharding, Statistic, propagate
@@ -57,6 +58,8 @@ class Layout:
     autocast: bool = False  # whether products run in 16 bits, and the rest in fp32
     casts: bool = False  # whether each operator makes copies in its own type, one kernel each
     compiled: bool = False  # whether a compiler joins copies in 16 bits, and turns images
+    in_place: bool = False  # whether the gradient of the logits takes the memory that the loss kept of them
+    low: float = 0.0  # bytes of an input of layers' products as it is kept in few bits; 0: as it was read
     block: int = 0  # channels that a processor's library lays together for convolutions
     known_sizes: dict[tuple[int, int], dict[str, Quantity]] = field(
         init=False, repr=False, compare=False, default_factory=dict[tuple[int, int], dict[str, Quantity]]
@@ -163,9 +166,10 @@ class Layout:
         return self.bytes(at, number) / WIDTH[self.graph.tensor(self.graph.blocks[at], number).dtype]
 
     def _held(self, at: int, number: int) -> HeldBytes | None:
-        if not self.autocast:
+        if not self.autocast and not self.low:
             return None
-        return held_under_autocast(self.graph, self.compiled).get(self.graph.home(at, number)[:2])
+        held = held_as_cast(self.graph, self.low) if self.low else held_under_autocast(self.graph, self.compiled)
+        return held.get(self.graph.home(at, number)[:2])
 
     def _routed(self, at: int, number: int, instead: Mapping[str, Placement]) -> bool:
         """Whether a rank holds the rows of its experts: also of what was sent to them, which is kept as it came."""
