@@ -1,6 +1,7 @@
 """Trace the models of `models.txt` and ship their graphs: `python studies/traced/trace.py`, some ten minutes.
 
-Needs torch, timm and torchvision. A line of `models.txt` is a model as its package names it, and images.
+Needs torch, timm and torchvision. A line of `models.txt` is a model as its package names it, and images. With names,
+only these are traced, and the others stay as they ship: `python studies/traced/trace.py traced/transformer-xl-base`.
 """
 
 from __future__ import annotations
@@ -13,13 +14,12 @@ from importlib.metadata import version
 from pathlib import Path
 
 import msgspec
-import timm
-import torchvision
 
 from foretell.model.graph import Graph
 from foretell.model.importers import packages, torch_child, torch_load
 from foretell.model.importers.packages import ARCHIVE, INDEX, PackageModel, ShippedIndex, ShippedModel
 from foretell.model.resize import ANY
+from foretell.trust import trust
 
 HERE = Path(__file__).parent
 
@@ -32,6 +32,9 @@ def wanted() -> dict[str, list[int]]:
 
 def known() -> ShippedIndex:
     """Every name that these versions of the packages have, without graphs yet."""
+    import timm
+    import torchvision
+
     models: dict[str, ShippedModel] = {}
     for name in timm.list_models():
         size = timm.models.get_pretrained_cfg(name)
@@ -47,7 +50,9 @@ def graphs_of(name: str, image: int) -> dict[str, Graph]:
     """The graphs of a model, without its name: those that differ in nothing else ship once."""
     package, _, own = name.partition("/")
     if package == packages.OWN:
-        return {f"{image}": torch_load.load(f"{HERE}/networks.py:{own.replace('-', '_')}", ANY)}
+        place = f"{HERE}/{'sequences' if own.startswith('transformer') else 'networks'}.py:{own.replace('-', '_')}"
+        trust(place)
+        return {f"{image}": torch_load.load(place, ANY)}
     scores = packages.built(PackageModel(package, own, image, "math"))
     attends = any(node.kind == "softmax" for _, node in scores.nodes())
     return {
@@ -56,11 +61,17 @@ def graphs_of(name: str, image: int) -> dict[str, Graph]:
     }
 
 
-def main() -> None:
+def shipped() -> dict[str, bytes]:
+    """The graphs that ship."""
+    with zipfile.ZipFile(ARCHIVE) as archive:
+        return {name: archive.read(name) for name in archive.namelist() if name != INDEX}
+
+
+def main(names: list[str]) -> None:
     torch_load.trace_in_forks(torch_child.answered)  # which have torch and timm already
-    index, texts = known(), wanted()
-    graphs: dict[str, bytes] = {}
-    for name, images in texts.items():
+    index, texts = packages.index() if names else known(), wanted()
+    graphs = shipped() if names else {}
+    for name, images in ((name, texts[name]) for name in names or texts):
         start = time.perf_counter()
         made = {key: graph for image in images for key, graph in graphs_of(name, image).items()}
         contents = {key: msgspec.structs.replace(graph, name="").to_json() for key, graph in made.items()}
@@ -76,4 +87,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -208,6 +208,16 @@ def test_software_by_framework_and_year(studies: dict[str, Study], name: str, ru
     assert (found.trainer, f"+{precision}" in str(found.plan).split()) == (runs, True)
 
 
+def test_transformer_xl(studies: dict[str, Study]) -> None:
+    """Parameters as its configuration gives them (NVIDIA DeepLearningExamples), a step of 192 tokens a sequence."""
+    found = one_row(studies["cnn_measured"], "dle-725")
+    assert (found.trainer, "+fp16" in str(found.plan).split()) == ("pytorch-1", True)
+    assert found.step_seconds == pytest.approx(32 * 192 / 59961)
+    layer = 5 * 512**2 + 2 * 512 * 2048 + 2048 + 512 + 4 * 512  # products of attention, feed-forward, two norms
+    words = 267_735 * 512 + 19_997 + 3 * 513  # the table, which scores too; biases, and three clusters of rarer words
+    assert trained_elements(load("transformer-xl-base", 2)) == words + 16 * layer + 2 * 512
+
+
 def test_sequences_of_unknown_lengths(studies: dict[str, Study]) -> None:
     """NVIDIA's PyTorch scripts sort long sequences into bins; those of 128 tokens, and TensorFlow's, are as stated."""
     reasons = {item.id: item.reason for item in studies["cnn_measured"].not_scored}

@@ -132,9 +132,15 @@ ORACLE_FILES: Final = {("VGG16", 226): "vgg16-paradl"}
 file of ResNet-50 lacks the projections of the shortcuts, which the network that ran has (ankahira/paraDL)."""
 
 
+SEQUENCES: Final = {"Transformer-XL base": 192, "Transformer-XL large": 384}
+"""Tokens that each sequence goes on by in a step (NVIDIA DeepLearningExamples, wt103_base.yaml, wt103_large.yaml)."""
+
+
 def model_of(line: Line) -> StudyModel:
     """What a line trained."""
     name = stated(line, "model")
+    if name in SEQUENCES:
+        return StudyModel(name.lower().replace(" ", "-"), seq=SEQUENCES[name])
     known: dict[str, Callable[[Line], StudyModel]] = {"BERT-base": _bert, "BERT-large": _bert, "CosmoFlow": _cosmoflow}
     return known.get(name, _vision)(line)
 

@@ -29,11 +29,17 @@ class Answer(NamedTuple):
 _RECIPES: Final = "Megatron-Bridge 067f987 (2026), perf_recipes: nothing, or modules that cost little to run again"
 _ZERO_BUBBLE: Final = "examples/pretrain_zero_bubble.sh of sail-sg/zero-bubble-pipeline-parallelism"
 _FLASH: Final = "training scripts of Dao-AILab/flash-attention"
+_TORCHTUNE: Final = "recipes/configs/llama3 of torchtune: enable_activation_checkpointing is on, dtype is bf16"
+_LITGPT: Final = "litgpt/finetune/lora.py: activation_checkpointing_policy is for several devices alone"
 _EITHER: Final = "not known"
 
 ANSWERS: Final[tuple[Answer, ...]] = (
     Answer("act_ckpt", r"^zero-bubble", ("none",), _ZERO_BUBBLE),
     Answer("act_ckpt", r"nemo$", ("none",), _RECIPES),
+    Answer("act_ckpt", r"^torchtune", ("full",), _TORCHTUNE),
+    Answer("states_precision", r"^torchtune", ("bf16",), _TORCHTUNE),
+    Answer("act_ckpt", r"^litgpt.* pytorch$", ("none",), _LITGPT),
+    Answer("act_ckpt", r"^litgpt.* fsdp$", ("full",), _LITGPT),
     Answer("act_ckpt", r"maxtext$", ("full", "none"), "MaxText's base.yml says full; scripts set other policies"),
     Answer("act_ckpt", r"", ("none", "full"), _EITHER),
     Answer("precision", r"^zero-bubble", ("fp16",), _ZERO_BUBBLE),
@@ -157,6 +163,10 @@ def _open_rank(line: Line, runs: Trainer) -> bool:
     return "lora" in line.get("method", "").lower() and not line.get("lora_rank")
 
 
+def _open_states(line: Line, runs: Trainer) -> bool:
+    return not line.get("states_precision") and line.get("source", "").startswith("torchtune")
+
+
 def _open_length(line: Line, runs: Trainer) -> bool:
     return not line.get("seq_len") and bool(LONGEST.search(line.get("comment", "")))
 
@@ -184,6 +194,7 @@ QUESTIONS: Final[dict[str, Callable[[Line, Trainer], bool]]] = {
     "lora_rank": _open_rank,
     "seq_len": _open_length,
     "act_ckpt": _open_recompute,
+    "states_precision": _open_states,
     "global_batch": _open_batches,
     "micro_batch": _open_batch,
 }

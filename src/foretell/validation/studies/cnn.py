@@ -16,7 +16,7 @@ import msgspec
 from foretell.hardware import members
 from foretell.model.optimizer import OPTIMIZERS
 from foretell.validation.hardware_words import ClusterText, cluster, device
-from foretell.validation.studies._cnn_models import ORACLE_PAPER, model_of, source
+from foretell.validation.studies._cnn_models import ORACLE_PAPER, SEQUENCES, model_of, source
 from foretell.validation.study import (
     GIB,
     Line,
@@ -97,7 +97,7 @@ def _row(name: str, line: Line) -> MeasuredRun:
     ranks = whole(line, "n_gpus")
     where = _cluster(line, ranks)
     batch = _batch(line, ranks)
-    seconds = _seconds(line, batch)
+    seconds = _seconds(line, batch, model.seq)
     memory = _memory(line)
     if not seconds and not memory and not out_of_memory:
         raise Unmapped("neither time nor memory was measured")
@@ -160,13 +160,15 @@ def _batch(line: Line, ranks: int) -> StudyBatch:
     return StudyBatch(samples, m)
 
 
-def _seconds(line: Line, batch: StudyBatch) -> float:
+def _seconds(line: Line, batch: StudyBatch, seq: int) -> float:
     if real(line, "iter_time_s"):
         return real(line, "iter_time_s") * batch.samples / whole_or(line, "global_batch", batch.samples)
     if not real(line, "samples_per_s"):
         return 0.0
     if line.get("throughput_unit", "") == "tokens/s":
-        raise Unmapped("throughput is in tokens of variable length")
+        if line["model"] not in SEQUENCES:
+            raise Unmapped("throughput is in tokens of variable length")
+        return batch.samples * seq / real(line, "samples_per_s")
     return batch.samples / real(line, "samples_per_s")
 
 
@@ -332,9 +334,10 @@ OPTIMIZER_WORDS: Final = {
 
 def _keeps_copies(line: Line) -> bool:
     """Whether 16-bit weights have fp32 copies in the optimizer: scripts of MXNet and PaddlePaddle (PaddlePaddle/Perf,
-    logs of ResNet-50), and NVIDIA's of BERT in PyTorch 1 (apex O2). PyTorch's and TensorFlow's own mixed precision
-    casts fp32 weights, to fp16 unless told otherwise."""
-    apex = "PyTorch" in line["framework"] and line["model"].startswith("BERT") and _year(line) < 2023
+    logs of ResNet-50), and NVIDIA's of BERT and Transformer-XL in PyTorch 1 (apex O2). PyTorch's and TensorFlow's own
+    mixed precision casts fp32 weights, to fp16 unless told otherwise."""
+    by_apex = line["model"].startswith("BERT") or line["model"] in SEQUENCES
+    apex = "PyTorch" in line["framework"] and by_apex and _year(line) < 2023
     whole = "paddle" in line["framework"].lower() and not line["model"].startswith("BERT")  # level O2, multi_precision
     return apex or whole or "mxnet" in line["framework"].lower()
 
