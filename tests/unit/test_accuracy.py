@@ -28,12 +28,13 @@ def foretold(row: MeasuredRun, factor: float) -> ComparedRun:
 
 
 def test_the_papers_own_accuracies_come_out() -> None:
-    """96.10, 85.56, 73.67, 91.43 and 83.46 are printed; bars are good to a per cent."""
+    """96.10, 85.56, 73.67, 91.43, 83.46 and 90.22 are printed; bars are good to a per cent."""
     rows = read(published.files("paradl")[0]).rows
     found = {one.name: one for one in accuracies(foretold(row, 1.25) for row in rows)}
     printed = {"data": 0.961, "filter": 0.8556, "channel": 0.7367, "data+filter": 0.9143, "data+spatial": 0.8346}
+    printed["pipeline"] = 0.9022
     assert {name: found[name].theirs for name in printed} == pytest.approx(printed, abs=0.006)
-    assert found["mean of strategies"].theirs == pytest.approx(sum(printed.values()) / 5, abs=0.004)
+    assert found["mean of strategies"].theirs == pytest.approx(sum(printed.values()) / 6, abs=0.004)
     assert [one.ours for one in found.values()] == pytest.approx([0.75] * len(found))
     assert found["data"].runs == 21
 

@@ -163,3 +163,44 @@ def test_what_nobody_measured_is_refused(tmp_path: Path, content: str) -> None:
     file.write_text(content)
     with pytest.raises(BadInput):
         read(file)
+
+
+VGG = ("predict", "vgg16-paradl", "--on", "abci:16", "--trainer", "chainer", "--json")
+
+
+def _vgg(foretell: Callable[..., Any], plan: str, batch: int, *more: str) -> dict[str, Any]:
+    ran = foretell(*VGG, "--plan", plan, "--batch", str(batch), *more)
+    assert ran.code == 0, ran.err
+    return json.loads(ran.out)
+
+
+def test_a_step_without_parts_scales_what_is_known_least(foretell: Callable[..., Any], tmp_path: Path) -> None:
+    """Nobody measured Chainer's kernels, links are like those of sweeps: computing takes most of what is off."""
+    plain = _vgg(foretell, "dp16 +fp32", 512)
+    told = {"plan": "dp16 +fp32", "batch": 512, "step_seconds": 1.2 * plain["step_seconds"]}
+    anchor = _written(tmp_path, "run.json", json.dumps(told))
+    found = _vgg(foretell, "dp16 +fp32", 512, "--anchor", anchor)
+    assert found["step_seconds"] == pytest.approx(told["step_seconds"])
+    ratio = {part: found["breakdown"][part] / plain["breakdown"][part] for part in ("backward", "exposed.dp")}
+    assert ratio["backward"] > 1.2 > ratio["exposed.dp"] > 1
+    assert any("computing x" in note and "messages x" in note for note in found["notes"])
+    other, before = (_vgg(foretell, "dp4 filter4 +fp32", 128, *more) for more in (("--anchor", anchor), ()))
+    for part, seconds in before["breakdown"].items():
+        grown = ratio["exposed.dp"] if part.startswith("exposed.") else ratio["backward"]
+        assert other["breakdown"][part] == pytest.approx(grown * seconds), part
+
+
+def test_a_step_far_below_its_messages_scales_all_alike(foretell: Callable[..., Any], tmp_path: Path) -> None:
+    plain = _vgg(foretell, "dp16 +fp32", 512)
+    told = {"plan": "dp16 +fp32", "batch": 512, "step_seconds": 0.24 * plain["step_seconds"]}
+    found = _vgg(foretell, "dp16 +fp32", 512, "--anchor", _written(tmp_path, "run.json", json.dumps(told)))
+    for part, seconds in plain["breakdown"].items():
+        assert found["breakdown"][part] == pytest.approx(0.24 * seconds, rel=0.01), part
+
+
+def test_managed_memory_says_what_pages(foretell: Callable[..., Any]) -> None:
+    """Twice what is beyond the device, over its link to the host; a plan that fits says nothing."""
+    ask = ("predict", "resnet152", "--on", "abci:4", "--trainer", "chainer", "--plan", "dp4 +fp32", "--json", "--batch")
+    large, small = (json.loads(foretell(*ask, batch).out) for batch in ("320", "64"))
+    assert not large["fits"] and sum("page to the host" in note for note in large["notes"]) == 1
+    assert small["fits"] and not any("page to the host" in note for note in small["notes"])

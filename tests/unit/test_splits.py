@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foretell.cost.splits import split_seconds, splits_layers
+from foretell.cost.splits import around_seconds, split_seconds, splits_layers
 from foretell.hardware.catalog import cluster
 from foretell.model.source import load
 from foretell.oracle.predict import predict
@@ -15,6 +18,8 @@ from foretell.plan.setting import Setting
 from foretell.plan.text import parse
 from foretell.plan.trainer import Trainer, trainer
 from foretell.program.action import Communicate
+from foretell.program.lower import lower
+from foretell.program.rank_program import kind_of
 
 CHAINER = trainer("chainer")
 
@@ -23,19 +28,58 @@ def halo(payload: int, axis: str = "spatial", what: str = "activations") -> Comm
     return Communicate("exchange", (axis,), 4, payload, what, "conv1", messages=2)
 
 
-@given(st.integers(1, 10**9), st.floats(0, 1))
-def test_no_faster_than_network_or_host(payload: int, network: float) -> None:
-    found = split_seconds(halo(payload), network, CHAINER.splits)
-    assert found >= network + 2 * CHAINER.splits.wait
-    assert found >= 2 * payload / CHAINER.splits.images
-    assert split_seconds(halo(payload), network, trainer("pytorch").splits) == network
+@given(st.integers(1, 10**9), st.floats(0, 1), st.booleans())
+def test_no_faster_than_network_or_host(payload: int, network: float, inside: bool) -> None:
+    found = split_seconds(halo(payload), network, CHAINER.splits, inside)
+    assert found >= max(network, 2 * payload / CHAINER.splits.images)
+    assert split_seconds(halo(payload), network, trainer("pytorch").splits, inside) == network
 
 
 def test_what_it_is_about() -> None:
     assert splits_layers(halo(1)) and splits_layers(halo(1, "filter", "gradients"))
     assert not splits_layers(halo(1, "tp")) and not splits_layers(halo(1, what="statistics"))
-    filters = split_seconds(halo(10**9, "filter"), 0.5, CHAINER.splits)
-    assert filters == 0.5 + 2 * CHAINER.splits.wait  # only images go through the hosts
+    for axis, inside, seconds in (("filter", False, 0.7), ("channel", True, 0.7), ("channel", False, 1.0)):
+        assert split_seconds(halo(10**9, axis), 0.7, CHAINER.splits, inside) == pytest.approx(seconds), axis
+
+
+def test_work_around_messages_is_no_message() -> None:
+    """A halo costs by the message, a gathered activation by its bytes, whatever the number of ranks."""
+    assert around_seconds(halo(10**6), CHAINER.splits, ("spatial",)) == 2 * CHAINER.splits.halo
+    gathers = [Communicate("all-gather", ("filter",), ranks, 2**30 // ranks, "activations", "c") for ranks in (2, 64)]
+    alone = [around_seconds(one, CHAINER.splits, ("filter",)) for one in gathers]
+    assert alone[0] == alone[1] == pytest.approx(2**30 / 1e12 * 36)
+    assert around_seconds(gathers[0], CHAINER.splits, ("dp", "filter")) < alone[0] / 2
+    assert around_seconds(halo(1, what="statistics"), CHAINER.splits, ("spatial",)) == 0
+    assert around_seconds(gathers[0], trainer("pytorch").splits, ("filter",)) == 0
+
+
+def messages(plan: str, runs: Trainer) -> dict[tuple[str, str], float]:
+    """Bytes that a rank sends in a step, by collective and pass."""
+    setting = Setting(load("vgg16-paradl", 32), make_job(32, optimizer="adam"), parse(plan), runs)
+    found: dict[tuple[str, str], float] = defaultdict(float)
+    program = lower(setting)
+    for run in program.partition.signature_runs[0].runs:
+        for action in (one for body in program.rank_program.actions(kind_of(run)) for one in body):
+            if isinstance(action, Communicate):
+                found[action.kind, action.what] += action.sent * run.times
+    return found
+
+
+def test_summands_go_back_to_where_they_were_gathered() -> None:
+    """The way back of an all-gather moves as much as the way there; a sum for every rank would move twice that."""
+    late, now = messages("filter8 +fp32", CHAINER), messages("filter8 +fp32", trainer("pytorch"))
+    assert set(late) == {("all-gather", "activations"), ("reduce-scatter", "gradients")}
+    assert late["reduce-scatter", "gradients"] == pytest.approx(late["all-gather", "activations"], rel=1e-3)
+    assert late["reduce-scatter", "gradients"] < now["all-reduce", "gradients"]
+    assert messages("channel8 +fp32", CHAINER) == messages("channel8 +fp32", trainer("pytorch"))
+
+
+def test_a_small_workspace_leaves_winograd_to_two_parts() -> None:
+    """VGG16's weight gradients are products of nine taps then, not of four: 9 / 4 and the transforms' share longer."""
+    every = msgspec.structs.replace(CHAINER, fusion=trainer("pytorch").fusion)
+    setting = [Setting(load("vgg16-paradl", 32), make_job(32), parse("dp1 +fp32"), one) for one in (CHAINER, every)]
+    small, large = (predict(one, cluster("abci:4")).breakdown for one in setting)
+    assert small["forward"] == large["forward"] and 1.3 < small["backward"] / large["backward"] < 1.5
 
 
 def step(plan: str, runs: Trainer) -> float:

@@ -18,7 +18,7 @@ from foretell.cost.fabric import Group, sharing
 from foretell.cost.host import host_of_update, host_update_seconds
 from foretell.cost.kernels import KernelPrice as KernelPrice
 from foretell.cost.kernels import chains, kernel_seconds, update_seconds
-from foretell.cost.splits import IMAGES, split_seconds, splits_layers
+from foretell.cost.splits import IMAGES, around_seconds, side_by_side, split_seconds, splits_layers
 from foretell.cost.tp_overlap import hidden_seconds
 from foretell.hardware.cluster import Cluster, Level
 from foretell.model.operator import OperatorPart
@@ -188,6 +188,18 @@ class Prices:
             seconds = self.message(message)
             cost.waits[axis] += seconds - hidden
             cost.levels[self.level(message)] += seconds
+            self._around(message, cost)
+
+    def _around(self, message: Communicate, cost: Cost) -> None:
+        seconds = self.around(message)
+        if message.what == TrafficKind.ACTIVATIONS:
+            cost.forward += seconds
+        else:
+            cost.input_gradient += seconds
+
+    def around(self, message: Communicate) -> Quantity:
+        """Seconds that a rank works around a message: of axes that split layers."""
+        return around_seconds(message, self.trainer.splits, self.axes)
 
     def message(self, message: Communicate) -> Quantity:
         """Seconds of one message or collective, averaged over the steps between two of them."""
@@ -242,19 +254,17 @@ class Prices:
         """
         if message.kind == "send" and self.trainer.pipeline.sends:
             return at_least(price.seconds, message.sent / self.trainer.pipeline.sends)
+        inside = self.cluster.level_of(group.ranks, group.stride) == self.cluster.node
         if splits_layers(message):
-            return split_seconds(message, price.seconds, self.trainer.splits)
-        if self.cluster.level_of(group.ranks, group.stride) == self.cluster.node:
+            return split_seconds(message, price.seconds, self.trainer.splits, inside)
+        if inside:
             return price.seconds
         if AxisName.TP in message.axes:
             return price.seconds + at_least(self.trainer.tensor.hop * (group.ranks - 1) - price.latency, 0.0)
         if message.what in HIDES and library_of(self.cluster).contends:
             waited = self.trainer.gradients.hop * (group.ranks - 1)
-            return (
-                price.seconds
-                + price.bandwidth * (1 / self.trainer.gradients.rate - 1)
-                + at_least(waited - price.latency, 0.0)
-            )
+            rate = self.trainer.gradients.rate * side_by_side(message, self.trainer.splits, self.axes)
+            return price.seconds + price.bandwidth * (1 / rate - 1) + at_least(waited - price.latency, 0.0)
         return price.seconds
 
     def _interrupted(self, message: Communicate, group: Group) -> float:

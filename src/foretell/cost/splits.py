@@ -1,15 +1,24 @@
-"""What messages of split images and filters cost in a trainer beside what links and network take."""
+"""What layers whose images, filters or channels are split take beside their kernels and what links and network allow.
+
+Two things, kept apart as the oracle paper's bars keep them (Kahira et al. 2021, Figure 3): messages, and what a rank
+does around them. A gathered activation is joined from parts and its gradient cut into them, in copies that shrink with
+no number of ranks (Figure 8: convolutions stop scaling where filters are split); a halo is cut out, padded and joined.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
 
-from foretell.plan.trainer import Splits
+from foretell.plan.trainer import Splits, look_up
 from foretell.program.action import Communicate, TrafficKind
 from foretell.units import Quantity, at_least
 
 IMAGES: Final = "spatial"
-AXES: Final = frozenset({IMAGES, "filter", "channel"})
+WEIGHTS: Final = frozenset({"filter", "channel"})
+AXES: Final = WEIGHTS | {IMAGES}
+
+TERA: Final = 1e12
 
 
 def splits_layers(message: Communicate) -> bool:
@@ -17,9 +26,24 @@ def splits_layers(message: Communicate) -> bool:
     return message.what in (TrafficKind.ACTIVATIONS, TrafficKind.GRADIENTS) and not AXES.isdisjoint(message.axes)
 
 
-def split_seconds(message: Communicate, network: Quantity, splits: Splits) -> Quantity:
-    """Seconds of a message that takes the network so long: no faster than the trainer sends images, and the host's
-    part in it."""
+def split_seconds(message: Communicate, network: Quantity, splits: Splits, inside: bool) -> Quantity:
+    """Seconds of a message that takes the links so long, `inside` a node or not: no faster than images are sent."""
     if splits.images and IMAGES in message.axes:
-        network = at_least(network, message.sent / splits.images)
-    return network + splits.wait * message.messages
+        return at_least(network, message.sent / splits.images)
+    return network if inside else network / look_up(splits.reached, *message.axes)
+
+
+def side_by_side(message: Communicate, splits: Splits, axes: Collection[str]) -> float:
+    """Share of their rate that messages for weights reach where each rank of a group has its own part of every layer,
+    so that the groups' sums share the ports of a node."""
+    return 1.0 if WEIGHTS.isdisjoint(axes) else look_up(splits.reached, *message.axes)
+
+
+def around_seconds(message: Communicate, splits: Splits, axes: Collection[str]) -> Quantity:
+    """Seconds that a rank of a mesh with these axes works around such a message."""
+    if not splits_layers(message):
+        return 0.0
+    if message.kind == "exchange":
+        return splits.halo * message.messages
+    whole = message.payload * (message.ranks if message.kind == "all-gather" else 1)
+    return whole / TERA * look_up(splits.joins, *axes)

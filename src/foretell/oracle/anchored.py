@@ -1,8 +1,9 @@
 """A prediction corrected by measurements: part by part, with what was wrong and by how much.
 
 A measured step of any plan is predicted too. Where the measurement tells parts apart (kernels, messages, gaps; or the
-parts of a breakdown), each part of the answer is multiplied by measured over predicted of its own; where it does not,
-all are by that of the step. Timed collectives correct the links (`hardware/measured.py`), as a calibration does.
+parts of a breakdown), each part of the answer is multiplied by measured over predicted of its own. Where it does not,
+what it is off by is shared out between computing and messages by their evidence, and a note says how. Timed collectives
+correct the links (`hardware/measured.py`), as a calibration does.
 """
 
 from __future__ import annotations
@@ -34,6 +35,12 @@ FASTEST: Final = 4.0
 """Times that a core may be as fast as the one whose figures stand in for those of all processors: it has 64 flops a
 cycle at 2.4 GHz, and the fastest of 2026 twice as many at twice the clock."""
 
+LINKS: Final = ("links", "ranks", "nodes")
+"""Reasons to doubt messages; all others but `always` are of what computes."""
+
+LEAST: Final = 0.25
+"""Share of its prediction that a part may be taken to have had; below that all parts are scaled alike."""
+
 SMALLEST: Final = 1e-3
 """Share of a step below which a part is not corrected by itself: the ratio of two small numbers is noise."""
 
@@ -64,6 +71,7 @@ def anchored(plain: Prediction, anchors: Sequence[Anchor], sweeps: Sequence[Anch
     findings = list(sweeps)
     steps = [one for one in anchors if one.step_seconds]
     told: list[dict[str, float]] = []
+    notes: list[str] = []
     memory: list[float] = []
     widths: list[float] = []
     for anchor in steps:
@@ -71,12 +79,13 @@ def anchored(plain: Prediction, anchors: Sequence[Anchor], sweeps: Sequence[Anch
         _check_possible(anchor, same)
         findings += _findings(anchor, same)
         told.append(_corrected(anchor, same, plain))
+        notes += _scaled(anchor, same)
         widths.append(_band(plain, same))
         if anchor.memory_bytes:
             findings.append(AnchorFinding("memory", same.memory_bytes, anchor.memory_bytes))
             memory.append(anchor.memory_bytes / same.memory_bytes)
-    breakdown, notes = _within_peak(plain, _mean_parts(told) if told else plain.breakdown)
-    plain = msgspec.structs.replace(plain, notes=(*plain.notes, *notes))
+    breakdown, limited = _within_peak(plain, _mean_parts(told) if told else plain.breakdown)
+    plain = msgspec.structs.replace(plain, notes=(*plain.notes, *dict.fromkeys(notes), *limited))
     return _answer(plain, breakdown, _mean(memory), min(widths, default=0.0), tuple(findings))
 
 
@@ -195,12 +204,45 @@ def _corrected(anchor: Anchor, same: Prediction, plain: Prediction) -> dict[str,
         said = _said(part, same)
         if said >= SMALLEST * same.step_seconds:
             ratios |= dict.fromkeys((*_members(part, same), *_members(part, plain)), seconds / said)
+    if not ratios:
+        messages, computing = _by_evidence(anchor, same)
+        ratios = {
+            key: messages if key.startswith("exposed.") else computing for key in (*same.breakdown, *plain.breakdown)
+        }
     explained = sum(seconds * ratios.get(key, 1.0) for key, seconds in same.breakdown.items())
     found = {key: seconds * ratios.get(key, 1.0) for key, seconds in plain.breakdown.items()}
     left = anchor.step_seconds / explained
-    if left < 1 or not ratios:  # nothing tells which part it is
+    if left < 1:  # nothing tells which part it is
         return {key: seconds * left for key, seconds in found.items()}
     return {**found, "other": found.get("other", 0.0) + sum(found.values()) * (left - 1)}
+
+
+def _by_evidence(anchor: Anchor, same: Prediction) -> tuple[float, float]:
+    """Ratios of messages and of all else, of a step that tells no parts.
+
+    Of all pairs that explain the step it is the likeliest, if each is off by as much as its evidence allows (least
+    squares, with the widths that `bands` learnt for each reason to doubt): what is known least, and is large, is scaled
+    most. Over published sweeps that is better than scaling all alike, or computing alone (docs/measure.md).
+    """
+    travels = _said(EXPOSED, same)
+    seconds, alike = (travels, same.step_seconds - travels), anchor.step_seconds / same.step_seconds
+    widths = {reason: math.log(factor) for reason, factor in same.band.items()}
+    messages = sum(width for reason, width in widths.items() if reason in (ALWAYS, *LINKS))
+    computing = sum(width for reason, width in widths.items() if reason not in LINKS)
+    doubts = [(messages * seconds[0]) ** 2, (computing * seconds[1]) ** 2]
+    if not travels or not sum(doubts):
+        return alike, alike
+    off = (anchor.step_seconds - same.step_seconds) / sum(doubts)
+    ratios = (1 + off * doubts[0] / seconds[0], 1 + off * doubts[1] / seconds[1])
+    return ratios if min(ratios) > LEAST else (alike, alike)
+
+
+def _scaled(anchor: Anchor, same: Prediction) -> list[str]:
+    """What a measured step that tells no parts was taken to be about."""
+    if anchor.parts or not _said(EXPOSED, same):
+        return []
+    messages, computing = _by_evidence(anchor, same)
+    return [f"the measured step tells no parts: by evidence, computing x{computing:.3g} and messages x{messages:.3g}"]
 
 
 def _band(plain: Prediction, same: Prediction) -> float:

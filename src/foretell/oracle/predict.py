@@ -28,7 +28,7 @@ from foretell.program.rank_program import BlockKind
 from foretell.summary import rates
 from foretell.timeline.observation import Observation
 from foretell.timeline.result import composed
-from foretell.units import show_of, show_percent, show_seconds
+from foretell.units import show_bytes, show_of, show_percent, show_seconds
 
 FASTER: Final = ", 3xTF32"
 """How the peak is told of plans in fp32 whose attention runs on faster units than their other products."""
@@ -132,7 +132,7 @@ def predict(setting: Setting, cluster: Cluster, run: TrainingRun = STEP_ALONE) -
         usable=usable,
         bottlenecks=(),
         provenance=known.provenance(),
-        notes=(*notes(program), *([UNMEASURED] if forward else [])),
+        notes=(*notes(program), *_paged(plan, used.device - usable), *([UNMEASURED] if forward else [])),
         forward=forward,
         accuracy=None if forward else accuracy(device.name, program.trainer.name, ranks, known.factors()),
     )
@@ -140,6 +140,14 @@ def predict(setting: Setting, cluster: Cluster, run: TrainingRun = STEP_ALONE) -
     whole_run = msgspec.structs.replace(found, training=amount)
     limits = tuple(harmless(lambda: _limits(plan, cluster, whole_run)))
     return msgspec.structs.replace(whole_run, bottlenecks=limits)
+
+
+def _paged(plan: PricedProgram, beyond: float) -> tuple[str, ...]:
+    """What goes to the host and back in each step, where memory may be more than the device has."""
+    if not plan.program.trainer.memory.managed or beyond <= 0:
+        return ()
+    least = show_seconds(2 * beyond / plan.prices.host_bandwidth)
+    return (f"{show_bytes(beyond)} beyond the device page to the host and back in a step: {least} more at least",)
 
 
 def explained(found: T, setting: Setting, cluster: Cluster) -> T:

@@ -112,6 +112,7 @@ class Fusion(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     logit_passes: Ratio  # forward and backward over forward
     vocabulary: Literal["training", "full"]
     # The product that makes the logits is in the precision of the other layers, or in fp32 (TF32, where there is one).
+    winograd: tuple[str, ...]  # parts of a convolution for which its library may take Winograd's algorithm
     channels_last: bool  # whether images have their channels innermost, as matrix units want them
     pointwise_turned: bool  # whether 16-bit images with channels first are turned for windows of 1 x 1 too
     old_groups: bool  # whether 16-bit grouped convolutions with channels last run on cuDNN 8's kernels
@@ -160,10 +161,13 @@ class TensorAxis(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class Splits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Messages of axes that split images, filters or channels, beside what links and network allow."""
+    """Axes that split images, filters or channels: what their layers take beside kernels, links and network."""
 
-    wait: Seconds  # of each message: what the host does before and after it while the device stands
+    joins: Ratios  # seconds a TB of an activation that is cut or joined on its way; `dp`: beside groups that share data
+    halo: Seconds  # of cutting, padding and joining around each message of a halo, while the device stands
     images: Bytes  # of split images that a rank sends in a second, at most; 0: as fast as links and network are
+    reached: Shares  # of what links and network allow, that messages of an axis reach
+    sums: Literal["read", "gathered"]  # gradients of what split filters read are summed there, or where it was gathered
     leaders: bool  # whether one rank for all that split an image sums their gradients with the other groups
 
 
@@ -198,8 +202,7 @@ class Stages(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     schedules: tuple[str, ...]
     least_microbatches: Literal["any", "ranks - 1", "ranks"]  # of 1f1b
     sends: Bytes  # of activations, that a stage hands to the next in a second at most; 0: as fast as links and network
-    interleaved: Literal["any", "multiple", "rounds"]
-    # What interleaved asks of the micro-batches: a multiple of the pipeline ranks, or as many in each round.
+    interleaved: Literal["any", "multiple", "rounds"]  # asked of micro-batches: a multiple of the ranks, equal rounds
 
 
 class Alive(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -210,6 +213,7 @@ class Alive(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     update_copies: Ratio  # states' worth of memory that an update of Adam by lists of tensors makes for itself
     cached_gradients: PerParameter  # freed 16-bit gradients that stay in the pool while states lie in shares
     gather: PerParameter  # copies while weights are gathered after a step on shares of the states
+    managed: bool  # whether memory is the driver's to move: what a device does not hold pages to the host
     usable: SomeShare  # of a device that a run can fill before its allocator fails
     held: Depths  # tensor axis: bytes per token and hidden unit that streams hold back, by pipeline ranks, middle
     held_most: Depths  # the same, most; the least is none

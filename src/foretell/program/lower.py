@@ -156,6 +156,7 @@ def _conventions(plan: Plan, trainer: Trainer, block: int = 0) -> Conventions:
     return Conventions(
         each_consumer=trainer.tensor.reduce == "consumer",
         gather_again=trainer.tensor.regather,
+        late_sums=trainer.splits.sums == "gathered",
         synchronised=plan.policy(BatchNorm).synchronised,
         gathers_logits=trainer.tensor.loss == "gathered",
         scatters_loss=trainer.tensor.loss == "gathered" and trainer.memory.scatters_loss,

@@ -202,6 +202,10 @@ class Works:
         else:
             piece = self.message(action)
             work.pieces.append(piece._replace(seconds=piece.seconds - hidden))
+            around = self.prices.around(action)
+            if around:
+                phase = "forward" if action.what == TrafficKind.ACTIVATIONS else "backward"
+                work.pieces.append(PricedAction("compute", f"{action.path} cut and joined".strip(), around, phase))
 
     def message(self, action: Communicate) -> PricedAction:
         category = "weights" if action.what in WEIGHTS else "activations"

@@ -63,6 +63,13 @@ class Publication(msgspec.Struct, frozen=True, kw_only=True):
     note: str  # why the prediction is off, or what the source leaves open
 
 
+class StepParts(msgspec.Struct, frozen=True):
+    """Seconds of a step: of messages that are waited for, and of all else."""
+
+    compute: float
+    messages: float
+
+
 class MeasuredRun(msgspec.Struct, frozen=True, kw_only=True):
     """One run: what was trained, how, on what, and what was measured."""
 
@@ -81,6 +88,8 @@ class MeasuredRun(msgspec.Struct, frozen=True, kw_only=True):
     publication: Publication | None = None
     assumed: tuple[str, ...] = ()  # what the source does not say, in words
     others: tuple[Plan, ...] = ()  # further plans that the run may have been
+    parts: StepParts | None = None  # of the step, where its source tells them apart
+    claimed_parts: StepParts | None = None  # of what the source itself predicts
 
     @property
     def choice(self) -> tuple[str, ...]:

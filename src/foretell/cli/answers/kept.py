@@ -13,6 +13,7 @@ from foretell.cli.kept import KeptCheck
 from foretell.cli.verbs.doctor import DoctorFinding
 from foretell.cli.verbs.validate import StudyRow
 from foretell.records.record import Record
+from foretell.validation.conditions import Condition
 from foretell.validation.constants import Constant
 from foretell.validation.coverage import Coverage
 from foretell.validation.evaluate import Scores
@@ -36,6 +37,7 @@ class Scoreboard(msgspec.Struct, frozen=True, kw_only=True):
 
     studies: tuple[Scores, ...]
     unseen: UnseenScores  # on sources that no constant was chosen on
+    conditions: dict[str, tuple[Condition, ...]]  # by study, where its source predicted its runs and tells their parts
 
 
 class FittedConstants(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,6 +14,7 @@ import msgspec
 from foretell.cli.table import WIDTH, comma_separated, fit, table
 
 if TYPE_CHECKING:
+    from foretell.validation.conditions import Condition
     from foretell.validation.evaluate import ComparedRun, Scores, Subset
     from foretell.validation.score import Errors
     from foretell.validation.study import MeasuredCall, MeasuredRun, Study
@@ -103,6 +104,8 @@ def command(
 
 def _answer(done: list[tuple[Study, list[ComparedRun]]], view: str | None, subsets: bool, as_json: bool) -> str:
     from foretell.cli import regret_pages, side_by_side_pages, unseen_pages
+    from foretell.cli.condition_pages import condition_lines
+    from foretell.validation.conditions import conditions
     from foretell.validation.evaluate import scores
 
     if view == "rows":
@@ -114,10 +117,12 @@ def _answer(done: list[tuple[Study, list[ComparedRun]]], view: str | None, subse
         return regret_pages.as_json(named).decode() if as_json else regret_pages.page(named)
     found = [scores(study, compared) for study, compared in done]
     unseen = unseen_pages.score(done)
+    told = {study.name: conditions(compared) for study, compared in done}
     if as_json:
-        return _json(found, unseen)
+        return _json(found, unseen, {name: own for name, own in told.items() if own})
     first = unseen_pages.unseen_lines(unseen, subsets)
-    return "\n".join([*first, *_page(found, subsets), *(line for _, compared in done for line in _accuracy(compared))])
+    last = [line for study, compared in done for line in (*_accuracy(compared), *condition_lines(told[study.name]))]
+    return "\n".join([*first, *_page(found, subsets), *last])
 
 
 def evenly(rows: tuple[MeasuredRun, ...], limit: int | None) -> tuple[MeasuredRun, ...]:
@@ -301,5 +306,5 @@ def _call(study: str, call: MeasuredCall) -> StudyRow:
     )
 
 
-def _json(found: list[Scores], unseen: UnseenScores) -> str:
-    return msgspec.json.encode({"studies": found, "unseen": unseen}).decode()
+def _json(found: list[Scores], unseen: UnseenScores, told: dict[str, list[Condition]]) -> str:
+    return msgspec.json.encode({"studies": found, "unseen": unseen, "conditions": told}).decode()

@@ -165,7 +165,8 @@ def price(action: Compute, device: Device, form: Format, trainer: Trainer) -> Ke
         matrix = _unfolded(part, n, images, device, form)
         matrix = where(pointwise, _plain(part, n, images, last, device, form), matrix)
     else:
-        matrix = _in_three_dims(action, images, device, form, _ordinary(action, images, device, form))
+        ordinary = _ordinary(action, images, device, form, part in trainer.fusion.winograd)
+        matrix = _in_three_dims(action, images, device, form, ordinary)
     direct = _depthwise(part, images, last, device, form)
     if last and trainer.fusion.old_groups and width < FULL:
         together = (n["group"] % TOGETHER == 0) & (n["in"] <= TOGETHER) & (n["out"] <= TOGETHER)
@@ -274,7 +275,7 @@ def _plain(part: str, n: Sizes, images: ConvolutionImages, last: bool, device: D
     return product_seconds(outs, images.area, ins, n["sample"], by) / rows
 
 
-def _ordinary(action: Compute, images: ConvolutionImages, device: Device, form: Format) -> Quantity:
+def _ordinary(action: Compute, images: ConvolutionImages, device: Device, form: Format, winograd: bool) -> Quantity:
     """Without matrix units: the product, Winograd's where it is faster, or kernels for few channels a group."""
     n, part = action.loops, action.part
     by = units(device, form.kernels)
@@ -283,7 +284,7 @@ def _ordinary(action: Compute, images: ConvolutionImages, device: Device, form: 
     direct = product_seconds(*_shape(part, n, images.positions, images.taps), by) / share
     reached = WINOGRAD_UNTUNED[part] if untuned else share * WINOGRAD_SHARE
     fast = product_seconds(*_shape(part, n, images.positions, WINOGRAD_PRODUCTS), by) / reached
-    direct = where(_by_winograd(n, images, device), smaller(direct, fast), direct)
+    direct = where(_by_winograd(n, images, device) & winograd, smaller(direct, fast), direct)
     if untuned:
         few = (n["group"] > 1) & (n["in"] < FEW)
         return where(few, action.cost.matrix / (_vector_rate(device, form) * GROUPED[part]), direct)

@@ -12,6 +12,8 @@ class Conventions:
     each_consumer   the gradient of a whole tensor that several divided layers read is summed over ranks
                     once for each of them (PyTorch's DTensor), not once for all (fused layers)
     gather_again    a tensor gathered for a layer is not kept but gathered again for its weight gradient
+    late_sums       gradients of what layers with split outputs read go back as summands, and are summed where the
+                    layer before was gathered
     synchronised    batch norm takes its statistics over all ranks
     gathers_logits  the loss wants all classes of a row
     scatters_loss   the gradient of the losses is laid into zeros, as large as the logits, before that of log-softmax
@@ -27,6 +29,7 @@ class Conventions:
 
     each_consumer: bool = False
     gather_again: bool = False
+    late_sums: bool = False
     synchronised: bool = False
     gathers_logits: bool = False
     scatters_loss: bool = False

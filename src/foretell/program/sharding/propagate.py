@@ -85,6 +85,7 @@ class _Walk:
 
     def __init__(self, graph: Graph, axis: MeshAxis, conventions: Conventions) -> None:
         self.graph, self.axis, self.rule, self.conventions = graph, axis, axis.splitting, conventions
+        self.late_sums = conventions.late_sums and self.rule.weighted == ("out",)
         self.chooser = ShardingRules(graph, axis, conventions.gathers_logits)
         self.places: dict[tuple[int, int], tuple[LoopDim, ...]] = {}
         self.placed: dict[tuple[int, int], Placement] = {}
@@ -292,7 +293,9 @@ class _Walk:
         number = node.outputs[0]
         made, rest = self.rested[at, number], self.placed[at, number]
         source, target = _mirror(rest), _mirror(made)
-        if source != target and isinstance(source, Sharded):
+        if self.late_sums and isinstance(rest, Replicated) and isinstance(made, Sharded):
+            source = PARTIAL
+        if source != target and isinstance(source, Sharded | Partial):
             self.backward.append(PlacementChange(at, index, number, "backward", True, source, target, gradient=True))
         self._gradient_halo(at, index, node, number)
         for operand in node.inputs:
@@ -351,6 +354,8 @@ class _Walk:
         for gives, nodes in groups.items():
             if gives == target or (isinstance(gives, Replicated) and isinstance(target, Sharded)):
                 continue  # a share of what every rank has is there already
+            if self.late_sums and isinstance(gives, Partial) and isinstance(target, Replicated):
+                continue  # passes are linear: summands go on
             apart = self.conventions.each_consumer and isinstance(gives, Partial) and isinstance(target, Replicated)
             each = nodes if apart else [min(nodes)]
             self.backward += [

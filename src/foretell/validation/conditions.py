@@ -1,0 +1,139 @@
+"""A study whose source predicted its own runs, scored under several conditions: parts and choices beside totals.
+
+The source's own predictions knew the seconds of its layers; ours have them from data sheets. Both are fair questions,
+and a third is how far one measured step of each model goes. So each condition is a line: accuracy of totals, errors of
+computation and messages, and how often the fastest plan would have been chosen.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+import msgspec
+
+from foretell.oracle.anchored import anchored
+from foretell.oracle.anchors import COMPUTE, EXPOSED, Anchor
+from foretell.oracle.predict import Prediction
+from foretell.validation.accuracy import accuracies
+from foretell.validation.evaluate import ComparedRun, EitherPrediction, compare
+from foretell.validation.regret import regrets
+from foretell.validation.step_parts import choose, parts_of, predictor_with
+from foretell.validation.study import MeasuredRun, StepParts
+
+DRAWS: Final = 21
+"""Runs of each model that are tried as an anchor, evenly taken."""
+
+RIGHT: Final = 1e-9
+"""Loss of a choice up to which it is the right one."""
+
+
+class Condition(msgspec.Struct, frozen=True, kw_only=True):
+    """What predictions of a study are worth under one condition."""
+
+    name: str
+    runs: int
+    accuracy: float  # of totals, the mean of strategies
+    compute: float | None  # mean absolute error of computation, where it is measured apart
+    messages: float | None  # the same of messages
+    choices: int
+    right: int  # choices of the plan that was fastest
+    loss: float | None  # measured time of what was chosen over the fastest, less one: the mean
+
+
+def conditions(compared: Sequence[ComparedRun]) -> list[Condition]:
+    """Every condition; none where no source tells the parts of its steps and predicted them."""
+    if not any(one.row.parts and one.row.claimed_parts for one in compared):
+        return []
+    told = [one for one in compared if one.time is not None and one.row.claimed_seconds]
+    unseen = _unseen(told)
+    return [
+        _scored("each model left out", unseen),
+        _scored("in view", told),
+        _scored("the source's layer seconds", list(_with_layers(unseen))),
+        _anchored("anchored by a step", unseen, lambda row: {}),
+        _anchored("anchored by its parts", unseen, _parts),
+        _scored("the source's own", [_as(one, one.row.claimed_seconds, one.row.claimed_parts) for one in told]),
+    ]
+
+
+def _unseen(told: Sequence[ComparedRun]) -> list[ComparedRun]:
+    """Each model predicted with the constants that the parts of the others say."""
+    rows = [one.row for one in told]
+    found: dict[str, ComparedRun] = {}
+    for model in dict.fromkeys(row.model for row in rows):
+        constants = choose(row for row in rows if row.model != model)
+        own = compare((row for row in rows if row.model == model), predictor_with(constants))
+        found |= {one.row.id: one for one in own}
+    return [found[row.id] for row in rows]
+
+
+def _with_layers(unseen: Iterable[ComparedRun]) -> Iterable[ComparedRun]:
+    """Computation as the source says it, from seconds that it measured of its layers; messages are ours."""
+    for one in unseen:
+        if isinstance(one.prediction, Prediction) and one.row.claimed_parts:
+            compute, messages = one.row.claimed_parts.compute, parts_of(one.prediction).messages
+            yield _as(one, compute + messages, StepParts(compute, messages))
+
+
+def _as(one: ComparedRun, seconds: float, parts: StepParts | None) -> ComparedRun:
+    """The run as if this had been predicted."""
+    found = one.prediction.each[0] if isinstance(one.prediction, EitherPrediction) else one.prediction
+    assert isinstance(found, Prediction)
+    named = {"other": seconds} if parts is None else {"forward": parts.compute, "exposed.all": parts.messages}
+    return one._replace(prediction=msgspec.structs.replace(found, step_seconds=seconds, breakdown=named))
+
+
+def _parts(row: MeasuredRun) -> dict[str, float]:
+    return {COMPUTE: row.parts.compute, EXPOSED: row.parts.messages} if row.parts else {}
+
+
+def _anchored(name: str, unseen: Sequence[ComparedRun], told: Callable[[MeasuredRun], dict[str, float]]) -> Condition:
+    """One run of each model and software corrects the others, and is not counted: the middle of several draws."""
+    groups: dict[tuple[str, str], list[ComparedRun]] = {}
+    for one in unseen:
+        groups.setdefault((one.row.model, one.row.trainer), []).append(one)
+    drawn = [
+        _scored(name, [one for own in groups.values() for one in _corrected(own, own[at * len(own) // DRAWS], told)])
+        for at in range(DRAWS)
+    ]
+    return sorted(drawn, key=lambda one: one.accuracy)[DRAWS // 2]
+
+
+def _corrected(
+    own: Iterable[ComparedRun], same: ComparedRun, told: Callable[[MeasuredRun], dict[str, float]]
+) -> Iterable[ComparedRun]:
+    known, row = same.prediction, same.row
+    if not isinstance(known, Prediction):
+        return
+    anchor = Anchor(form="study", asked={"plan": known.plan}, step_seconds=row.step_seconds, parts=told(row))
+    for one in own:
+        if one is not same and isinstance(one.prediction, Prediction):
+            yield one._replace(prediction=anchored(one.prediction, [anchor], (), lambda _: known))
+
+
+def _scored(name: str, found: Sequence[ComparedRun]) -> Condition:
+    picks = regrets(found).picks
+    losses = [pick.loss_by_time for pick in picks]
+    apart = [
+        (parts_of(one.prediction), one.row.parts)
+        for one in found
+        if isinstance(one.prediction, Prediction) and one.row.parts and "other" not in one.prediction.breakdown
+    ]
+    mean = accuracies(found)
+    return Condition(
+        name=name,
+        runs=len(found),
+        accuracy=mean[-1].ours if mean else 0.0,
+        compute=_mean(abs(ours.compute / own.compute - 1) for ours, own in apart),
+        messages=_mean(abs(ours.messages / own.messages - 1) for ours, own in apart),
+        choices=len(losses),
+        right=sum(loss < RIGHT for loss in losses),
+        loss=_mean(losses),
+    )
+
+
+def _mean(values: Iterable[float]) -> float | None:
+    found = list(values)
+    return statistics.fmean(found) if found else None
