@@ -64,6 +64,16 @@ def test_processes_learn_what_virtual_time_says(ranks: Ranks, plan: str) -> None
         assert half(report.collectives) == expected(expand(lower(asked(plan).setting))), f"rank {report.rank}"
 
 
+def test_ranks_with_data_of_their_own_learn_what_virtual_time_says(ranks: Ranks) -> None:
+    """Each has its own mix of classes, and counts in the mean by how much data it has."""
+    wanted = in_double("local3:tau2", method="fedavg:tau=2", task="digits", skew=0.2, batch=24)
+    found = trained_as(ranks, wanted)
+    assert again(wanted, found.reports, {}).apart < TOLERANCE
+    assert_one_model(found, ranks)
+    even = trained_as(ranks, msgspec.structs.replace(wanted, skew=0.0))
+    assert found.losses[0] != even.losses[0]
+
+
 def test_what_is_played_again_is_scored_by_a_persons_own_loss(tmp_path: Path) -> None:
     file = tmp_path / "three_times.py"
     file.write_text("import torch.nn.functional as F\ndef loss(y, target): return 3 * F.cross_entropy(y, target)\n")

@@ -23,7 +23,14 @@ ALGORITHMS: Final = OpenSet("foretell.learning.algorithms", "algorithm")
 TOPOLOGIES: Final = OpenSet("foretell.learning.topologies", "topology")
 COMPRESSORS: Final = OpenSet("foretell.learning.compressors", "compressor")
 
-ALIASES: Final = {"async": "downpour", "synchronous": "sync", "sparknet": "local", "gossip": "gosgd", "1bit": "onebit"}
+ALIASES: Final = {
+    "async": "downpour",
+    "synchronous": "sync",
+    "sparknet": "local",
+    "gossip": "gosgd",
+    "federated": "fedavg",
+    "1bit": "onebit",
+}
 """Other names that people have for members."""
 
 Kind = TypeVar("Kind", Algorithm, Topology, Compressor)

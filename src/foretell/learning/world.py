@@ -74,6 +74,7 @@ class World(ABC):
     rate: float
     momentum: float
     staleness: Counter[int]
+    amounts: Sequence[float] = ()  # of all data, by worker; empty: as much everywhere
 
     @property
     def present(self) -> int:
@@ -82,6 +83,10 @@ class World(ABC):
 
     def members(self) -> list[Worker]:
         return [worker for worker in self.workers if worker.present]
+
+    def amount(self, worker: Worker) -> float:
+        """The share of all data that a worker has."""
+        return self.amounts[worker.number] if self.amounts else 1.0 / self.count
 
     def computing(self) -> Iterator[Worker]:
         """Workers that have a gradient under way."""

@@ -28,7 +28,7 @@ class Branches(nn.Module):
 
     def __init__(self, channels: int, part: Fork) -> None:
         super().__init__()
-        self.branches = nn.ModuleList(_sequence(channels, branch) for branch in part.branches)
+        self.branches = nn.ModuleList(sequence(channels, branch) for branch in part.branches)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.cat([branch(x) for branch in self.branches], dim=1)
@@ -55,16 +55,16 @@ class InceptionModule(nn.Module):
 
     def __init__(self, fields: Inception) -> None:
         super().__init__()
-        self.stem = _sequence(3, architecture.STEM)
+        self.stem = sequence(3, architecture.STEM)
         self.blocks = nn.ModuleList()
         self.auxiliary: Head | None = None
-        channels = _channels(3, architecture.STEM)
+        channels = channels_after(3, architecture.STEM)
         for at, block in enumerate(architecture.BLOCKS):
             self.blocks.append(_part(channels, block))
-            channels = _channels(channels, (block,))
+            channels = channels_after(channels, (block,))
             if fields.aux and at == architecture.AUXILIARY_AFTER:
-                features = _sequence(channels, architecture.AUXILIARY)
-                self.auxiliary = Head(_channels(channels, architecture.AUXILIARY), fields.classes, features)
+                features = sequence(channels, architecture.AUXILIARY)
+                self.auxiliary = Head(channels_after(channels, architecture.AUXILIARY), fields.classes, features)
         self.head = Head(channels, fields.classes, dropout=fields.dropout)
 
     def forward(self, image: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
@@ -78,18 +78,18 @@ class InceptionModule(nn.Module):
         return x if auxiliary is None else (x, auxiliary)
 
 
-def _channels(channels: int, parts: Sequence) -> int:
+def channels_after(channels: int, parts: Sequence) -> int:
     """How many channels come out of a sequence."""
     for part in parts:
         if isinstance(part, Conv):
             channels = part.filters
         elif isinstance(part, Fork):
-            channels = sum(_channels(channels, branch) for branch in part.branches)
+            channels = sum(channels_after(channels, branch) for branch in part.branches)
     return channels
 
 
-def _sequence(channels: int, parts: Sequence) -> nn.Sequential:
-    return nn.Sequential(*(_part(_channels(channels, parts[:at]), part) for at, part in enumerate(parts)))
+def sequence(channels: int, parts: Sequence) -> nn.Sequential:
+    return nn.Sequential(*(_part(channels_after(channels, parts[:at]), part) for at, part in enumerate(parts)))
 
 
 def _part(channels: int, part: Conv | PoolBranch | Fork) -> nn.Module:
@@ -98,7 +98,7 @@ def _part(channels: int, part: Conv | PoolBranch | Fork) -> nn.Module:
     if isinstance(part, Fork):
         return Branches(channels, part)
     kind = nn.MaxPool2d if part.function == "max" else nn.AvgPool2d
-    return kind(part.kernel, part.stride, part.padding)
+    return kind(part.kernel, part.stride, part.padding, ceil_mode=part.ceil)
 
 
 def _loss(outputs: torch.Tensor | tuple[torch.Tensor, torch.Tensor], target: torch.Tensor) -> torch.Tensor:

@@ -51,6 +51,7 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
     rate_batch: int = 0  # samples of a step that the rate is meant for; a larger batch has more of it; 0: any
     warmup: int = 0  # steps, from the first, over which the rate rises to its value
     task: str = "synthetic"
+    skew: float = 0.0  # concentration of classes on ranks (`learning.skew`); 0: data is the same everywhere
     loss: str = ""  # file.py:function of outputs and target; empty: the model's own
     steps: int = 20  # that are measured
     validate_every: int = 0  # steps between two looks at held-out data; 0: none

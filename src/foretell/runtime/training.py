@@ -32,6 +32,7 @@ from foretell.runtime.models import RunnableModel, model_of
 from foretell.runtime.optimizer import mark_hidden, torch_rule
 from foretell.runtime.place import bound, place
 from foretell.runtime.rehearsed_world import begin_step
+from foretell.runtime.skewed import batches_of
 from foretell.runtime.subject import Driver, Subject, TorchOptimizer
 from foretell.runtime.tasks import Batch, Task, task
 from foretell.runtime.tracing import exposed_seconds
@@ -302,5 +303,5 @@ def _data(given: Task, assignment: Assignment, found: RunnableModel) -> Iterator
     why = given.unfit(found.like, found.classes)
     if why:
         raise BadInput(why, where="--task", fix="--task synthetic")
-    row = given.batches(found.like, assignment.seed)
+    row = batches_of(given, assignment, found)
     return itertools.chain([next(row)], row)

@@ -103,9 +103,9 @@ def of_algorithm(found: Composed) -> Classes:
 
 BOUNDED: Final = ("ssp", "essp", "vap", "reject", "quorum", "adam75", "priority", "tree_easgd")
 SOFT: Final = ("gosgd", "mpca", "population")
-WAITING: Final = ("sync", "backup", "local", "post_local", "diloco", "admm", "dpsgd")
+WAITING: Final = ("sync", "backup", "local", "fedavg", "post_local", "diloco", "admm", "dpsgd")
 CONSOLIDATIONS: Final = {
-    **dict.fromkeys(("local", "post_local", "diloco", "averaging", "dpsgd", "gosgd"), "direct"),
+    **dict.fromkeys(("local", "fedavg", "post_local", "diloco", "averaging", "dpsgd", "gosgd"), "direct"),
     **dict.fromkeys(("easgd", "tree_easgd", "mpca", "admm"), "elastic"),
     "ensemble": "ensemble",
     "distillation": "distillation",

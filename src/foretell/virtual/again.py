@@ -28,7 +28,7 @@ from foretell.virtual.foretold import StalenessComparison, seen, told
 from foretell.virtual.pace import even
 from foretell.virtual.world import VirtualWorld
 
-ANY = ("sync", "local", "post_local", "diloco", "admm", "dpsgd", "averaging")
+ANY = ("sync", "local", "fedavg", "post_local", "diloco", "admm", "dpsgd", "averaging")
 """Algorithms whose answer does not depend on who comes first."""
 
 ORDERED = "one server, or letters between workers, of a run of this version"
@@ -169,6 +169,7 @@ def played(
         rows=_rows,
         look_every=steps * workers + 1,
     )
+    world.amounts = problem.amounts
     world.run()
     missing = [(worker, at) for at in range(steps) for worker in range(workers) if (worker, at) not in problem.losses]
     if missing:

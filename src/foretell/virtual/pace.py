@@ -172,13 +172,17 @@ def even(compute: float, transmit: float, reduce: float = 0.0, update: float = 0
 
 def on_cluster(model: str, cluster: Cluster, batch: int, trainer: str = "pytorch", optimizer: str = "") -> Pace:
     """The pace that `predict` has for one rank of a cluster, with batches of so many samples a worker."""
-    request = read(model=model, plan="dp1", batch=batch, trainer=trainer, optimizer=optimizer)
-    step = predict(resolve(request).setting, cluster)
+    step, recorded = (
+        predict(
+            resolve(read(model=model, plan=plan, batch=batch, trainer=trainer, optimizer=optimizer)).setting, cluster
+        )
+        for plan in ("dp1", "dp1 +captured")
+    )
     graph = load(model, batch)
     size = FP32 * float(totals(graph).trainable)
     if not step.fits:
         raise DoesNotFit(f"{model} does not fit a rank of {cluster.text}", where="--on", fix="a smaller model or batch")
-    update = step.breakdown.get("optimizer", 0.0)
+    update = recorded.breakdown.get("optimizer", 0.0)  # U_w is bytes over a rate: no launches of kernels
     reduce = 3 * size / cluster.device.memory_bandwidth  # two are read, one is written
     return Pace(step.step_seconds - update, update, reduce, size, OnCluster(cluster), weight_shapes(graph))
 

@@ -22,6 +22,7 @@ class TrainingProblem(Protocol):
     metric: str  # what the second figure of a judgement is
     shapes: Shapes
     samples: int  # to draw from
+    labels: Rows  # the class of each, by which data can be shared out
 
     def start(self, seed: int) -> Vector:
         """The weights that everybody begins with."""

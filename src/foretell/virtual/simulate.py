@@ -8,10 +8,12 @@ from itertools import groupby
 from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
+import numpy as np
 
 from foretell.errors import BadInput, MissingExtra
 from foretell.hardware.cluster import Cluster
 from foretell.learning.members import composed
+from foretell.learning.skew import own_rows, skew
 from foretell.model.source import load
 from foretell.model.totals import totals
 from foretell.summary import Summarized
@@ -67,6 +69,7 @@ class Contest(NamedTuple):
     trainer: str = "pytorch"
     servers: str = "beside"  # workers, on their ranks, or on hosts of their `own`
     disturbances: Disturbances = CALM
+    skew: float = 0.0  # concentration of classes on workers; 0: all draw from all samples
 
 
 class RunPace(msgspec.Struct, frozen=True, kw_only=True):
@@ -243,7 +246,8 @@ def _world(course: _Course, workers: int, text: str, rate: float, traced: bool =
     asked, problem, pace, target = course
     what = composed(text)
     gradients = max(1, (asked.samples or EPOCHS * problem.samples) // asked.batch)
-    return VirtualWorld(
+    shared = skew(workers, len(np.unique(problem.labels)), asked.skew, asked.seed) if asked.skew else None
+    world = VirtualWorld(
         problem,
         what.algorithm,
         what.topology,
@@ -260,7 +264,10 @@ def _world(course: _Course, workers: int, text: str, rate: float, traced: bool =
         limits=RunLimits(gradients, loss=target, events=EVENTS * (gradients + workers)),
         look_every=max(1, gradients // LOOKS),
         traced=traced,
+        rows=own_rows(problem.labels, shared, asked.batch, asked.seed) if shared else None,
     )
+    world.amounts = shared.amounts if shared else ()
+    return world
 
 
 def _best(course: _Course, workers: int, text: str, watch: Watch) -> TunedRun:

@@ -40,6 +40,7 @@ EXAMPLE = "foretell run lenet --plan dp2 --batch 64 --steps 20"
 @click.option("--method", default="", metavar="TEXT", help="As in simulate: easgd:tau=4, ssp:s=3+topk, dpsgd.")
 @click.option("--steps", type=int, default=20, metavar="N", help="Steps to measure (20).")
 @click.option("--task", default="synthetic", metavar="NAME", help="Data: synthetic, digits, text ... or file.py:data.")
+@click.option("--skew", type=float, default=0.0, metavar="A", help="Each rank has its own mix of classes: 0.3.")
 @click.option("--loss", default="", metavar="FILE:NAME", help="file.py:function of outputs and target.")
 @click.option("--validate-every", type=int, default=0, metavar="N", help="Steps between validations.")
 @click.option("--noise-every", type=int, default=0, metavar="N", help="Steps between measurements of gradient noise.")
@@ -101,6 +102,7 @@ def ranks_of(words: Sequence[str]) -> int:
 
 
 def _assignment(asked: Resolved, options: dict[str, Any]) -> Assignment:
+    from foretell.learning.skew import skew, workers_of
     from foretell.runtime.assignment import Assignment
 
     for name in ("steps", "threads"):
@@ -117,8 +119,10 @@ def _assignment(asked: Resolved, options: dict[str, Any]) -> Assignment:
             option = f"--{name.replace('_', '-')}"
             raise BadInput(f"{option} {options[name]}", where=option, fix="0 or more")
     names = ("rate", "rate_batch", "warmup", "task", "loss", "validate_every", "steps", "seed", "threads", "patience")
-    names = (*names, "collectives", "method", "noise_every")
+    names = (*names, "collectives", "method", "noise_every", "skew")
     names = (*names, "disturbance", "checkpoints", "checkpoint_every", "restarts", "waits")
+    if options["skew"]:
+        skew(workers_of(asked.setting.plan), 2, options["skew"], 0)  # refused before ranks start
     return Assignment(
         model=asked.request.model,
         plan=str(asked.setting.plan),

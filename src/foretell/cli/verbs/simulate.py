@@ -35,6 +35,9 @@ USUAL = "sync@replicated,async,ssp:s=3,local:tau=8@replicated,easgd,dpsgd,gosgd"
 @click.option("--systems", metavar="NAMES", default="", help="As these systems do: distbelief,petuum.")
 @click.option("--learn", "learns", metavar="MODEL", default="", help="Whose gradients (MODEL, or a small one).")
 @click.option("--task", metavar="NAME", default="digits", help="What it learns (digits).")
+@click.option(
+    "--skew", type=float, metavar="A", default=0.0, help="Each worker its own mix of classes: 0.3 (0: alike)."
+)
 @click.option("--batch", type=int, metavar="N", default=8, help="Samples of a worker's gradient (8).")
 @click.option("--rate", "rates", metavar="R,R", default="0.5", help="Of a step of all workers; the best counts (0.5).")
 @click.option("--momentum", type=float, metavar="M", default=0.0, help="Explicit momentum (0).")
@@ -103,7 +106,7 @@ def _contest(options: dict[str, Any]) -> None:
 
     if not options["clusters"]:
         raise BadInput("no cluster is given", where="--on", fix=EXAMPLE)
-    same = ("learns", "task", "batch", "momentum", "target", "samples", "seed", "trainer", "servers")
+    same = ("learns", "task", "batch", "momentum", "target", "samples", "seed", "trainer", "servers", "skew")
     words = ("jitter", "stragglers", "slow", "failures", "changes")
     clusters = [catalog.cluster(name) for name in options["clusters"]]
     workers = options["workers"] or _usual(min(one.ranks for one in clusters))

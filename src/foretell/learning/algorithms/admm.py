@@ -31,7 +31,7 @@ class Admm(Local):
         apart = worker.weights - world.server.weights + self.duals[worker.number]
         return super().direction(world, worker, gradient + self.rho * apart)
 
-    def offered(self, worker: Worker) -> Vector:
+    def offered(self, world: World, worker: Worker) -> Vector:
         return worker.weights + self.duals[worker.number]
 
     def on_reply(self, world: World, worker: Worker, weights: Vector, version: int) -> None:

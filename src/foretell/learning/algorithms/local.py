@@ -38,9 +38,9 @@ class Local(Rounds):
         if self.steps[worker.number] < self.period(world):
             world.compute(worker)
         else:
-            world.push(worker, self.offered(worker), weights=True)
+            world.push(worker, self.offered(world, worker), weights=True)
 
-    def offered(self, worker: Worker) -> Vector:
+    def offered(self, world: World, worker: Worker) -> Vector:
         """What goes into the mean."""
         return worker.weights
 

@@ -32,6 +32,7 @@ class PoolBranch(NamedTuple):
     kernel: int
     stride: int
     padding: int = 0
+    ceil: bool = False  # windows may begin inside and end outside
 
 
 class Fork(NamedTuple):
@@ -43,7 +44,7 @@ class Fork(NamedTuple):
 Sequence: TypeAlias = tuple["Conv | PoolBranch | Fork", ...]
 
 
-def _conv(filters: int, height: int, width: int | None = None) -> Conv:
+def same_size(filters: int, height: int, width: int | None = None) -> Conv:
     """A convolution that keeps the image's size."""
     kernel = (height, height if width is None else width)
     return Conv(filters, kernel, 1, (kernel[0] // 2, kernel[1] // 2))
@@ -60,31 +61,31 @@ _WIDE, _TALL = (1, 7), (7, 1)
 
 def _small(pooled: int) -> Fork:
     """Branches of 1x1, 5x5 and twice 3x3 (Figure 5 of the paper)."""
-    five = (_conv(48, 1), _conv(64, 5))
-    double = (_conv(64, 1), _conv(96, 3), _conv(96, 3))
-    return Fork(((_conv(64, 1),), five, double, (_AVERAGE, _conv(pooled, 1))))
+    five = (same_size(48, 1), same_size(64, 5))
+    double = (same_size(64, 1), same_size(96, 3), same_size(96, 3))
+    return Fork(((same_size(64, 1),), five, double, (_AVERAGE, same_size(pooled, 1))))
 
 
 def _factored(inner: int) -> Fork:
     """7x7 convolutions as 1x7 after 7x1 (Figure 6)."""
-    once = (_conv(inner, 1), _conv(inner, *_WIDE), _conv(192, *_TALL))
-    twice = tuple(_conv(inner, *shape) for shape in ((1, 1), _TALL, _WIDE, _TALL))
-    return Fork(((_conv(192, 1),), once, (*twice, _conv(192, *_WIDE)), (_AVERAGE, _conv(192, 1))))
+    once = (same_size(inner, 1), same_size(inner, *_WIDE), same_size(192, *_TALL))
+    twice = tuple(same_size(inner, *shape) for shape in ((1, 1), _TALL, _WIDE, _TALL))
+    return Fork(((same_size(192, 1),), once, (*twice, same_size(192, *_WIDE)), (_AVERAGE, same_size(192, 1))))
 
 
 def _expanded() -> Fork:
     """3x3 convolutions as 1x3 beside 3x1 (Figure 7)."""
-    beside = Fork(((_conv(384, 1, 3),), (_conv(384, 3, 1),)))
-    double = (_conv(448, 1), _conv(384, 3), beside)
-    return Fork(((_conv(320, 1),), (_conv(384, 1), beside), double, (_AVERAGE, _conv(192, 1))))
+    beside = Fork(((same_size(384, 1, 3),), (same_size(384, 3, 1),)))
+    double = (same_size(448, 1), same_size(384, 3), beside)
+    return Fork(((same_size(320, 1),), (same_size(384, 1), beside), double, (_AVERAGE, same_size(192, 1))))
 
 
 STEM: Sequence = (
     _halve(32),
     Conv(32, (3, 3)),
-    _conv(64, 3),
+    same_size(64, 3),
     _MAXIMUM,
-    _conv(80, 1),
+    same_size(80, 1),
     Conv(192, (3, 3)),
     _MAXIMUM,
 )
@@ -93,15 +94,15 @@ BLOCKS: Sequence = (
     _small(32),
     _small(64),
     _small(64),
-    Fork(((_halve(384),), (_conv(64, 1), _conv(96, 3), _halve(96)), (_MAXIMUM,))),
+    Fork(((_halve(384),), (same_size(64, 1), same_size(96, 3), _halve(96)), (_MAXIMUM,))),
     _factored(128),
     _factored(160),
     _factored(160),
     _factored(192),
     Fork(
         (
-            (_conv(192, 1), _halve(320)),
-            (_conv(192, 1), _conv(192, *_WIDE), _conv(192, *_TALL), _halve(192)),
+            (same_size(192, 1), _halve(320)),
+            (same_size(192, 1), same_size(192, *_WIDE), same_size(192, *_TALL), _halve(192)),
             (_MAXIMUM,),
         )
     ),
@@ -109,7 +110,7 @@ BLOCKS: Sequence = (
     _expanded(),
 )
 
-AUXILIARY: Sequence = (PoolBranch("average", 5, 3), _conv(128, 1), Conv(768, (5, 5)))
+AUXILIARY: Sequence = (PoolBranch("average", 5, 3), same_size(128, 1), Conv(768, (5, 5)))
 AUXILIARY_AFTER = 7
 """The block whose output the auxiliary head sees."""
 
@@ -131,7 +132,7 @@ class Inception(Family, frozen=True, kw_only=True):
         target = task.targets(g, dims(sample=batch))
         x = task.images(g, batch, self.image)
         with g.scope("stem"):
-            x = _sequence(g, x, STEM)
+            x = sequence(g, x, STEM)
         auxiliary = None
         for at, block in enumerate(BLOCKS):
             with g.scope(f"blocks.{at}"):
@@ -139,7 +140,7 @@ class Inception(Family, frozen=True, kw_only=True):
             if self.aux and at == AUXILIARY_AFTER:
                 with g.scope("auxiliary"):
                     with g.scope("features"):
-                        seen = _sequence(g, x, AUXILIARY)
+                        seen = sequence(g, x, AUXILIARY)
                     auxiliary = self._head(g, seen, dropped=0.0)
         with g.scope("head"):
             x = self._head(g, x, dropped=self.dropout)
@@ -159,7 +160,7 @@ class Inception(Family, frozen=True, kw_only=True):
             return linear(g, x, dims(class_=self.classes))
 
 
-def _sequence(g: Builder, x: Value, parts: Sequence) -> Value:
+def sequence(g: Builder, x: Value, parts: Sequence) -> Value:
     for at, part in enumerate(parts):
         with g.scope(at):
             x = _part(g, x, part)
@@ -168,12 +169,12 @@ def _sequence(g: Builder, x: Value, parts: Sequence) -> Value:
 
 def _part(g: Builder, x: Value, part: Conv | PoolBranch | Fork) -> Value:
     if isinstance(part, PoolBranch):
-        return pool(g, x, part.function, part.kernel, stride=part.stride, padding=part.padding)
+        return pool(g, x, part.function, part.kernel, stride=part.stride, padding=part.padding, ceil=part.ceil)
     if isinstance(part, Fork):
         made: list[Value] = []
         for at, branch in enumerate(part.branches):
             with g.scope(f"branches.{at}"):
-                made.append(_sequence(g, x, branch))
+                made.append(sequence(g, x, branch))
         return concatenate(g, made, "channel")
     with g.scope("conv"):
         x = convolution(g, x, part.filters, part.kernel, stride=part.stride, padding=part.padding, bias=False)

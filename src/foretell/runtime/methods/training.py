@@ -21,6 +21,7 @@ from foretell.runtime.clock import Clock
 from foretell.runtime.methods.choice import axis_of, round_of
 from foretell.runtime.methods.mailbox import GlooMailbox, Letter
 from foretell.runtime.methods.worker_server import Alike, ServerSide, Terms, WorkerSide
+from foretell.runtime.skewed import skew_of
 from foretell.runtime.training import RankTraining, finite
 
 
@@ -74,6 +75,7 @@ class OwnPace:
             rule.get("momentum", 0.0),
             assignment.seed,
             steps,
+            skew_of(assignment, self.training.model).amounts if assignment.skew else (),
         )
         self.server = ServerSide(self.terms, self.post, rank) if rank < self.terms.servers else None
         self.worker = self._worker(rank)

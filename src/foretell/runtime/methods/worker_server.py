@@ -38,6 +38,7 @@ class Terms(NamedTuple):
     momentum: float
     seed: int
     gradients: int  # that each worker makes
+    amounts: tuple[float, ...] = ()  # of all data, by worker; empty: as much everywhere
 
     @property
     def servers(self) -> int:
@@ -67,6 +68,7 @@ class Side(World):
         self.count, self.rate, self.momentum = terms.workers, terms.rate, terms.momentum
         self.server = WeightServer(first)
         self.staleness: Counter[int] = Counter()
+        self.amounts = terms.amounts
         self.workers = [
             Worker(at, first, None, terms.rate, terms.sender(at), terms.seed) for at in range(terms.workers)
         ]

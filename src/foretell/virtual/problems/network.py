@@ -58,6 +58,7 @@ class NetworkProblem:
             raise BadInput(f"{spec} keeps statistics of batches, which workers would not share", where="MODEL", fix=fix)
         self._inputs, self._targets = _samples(spec, on, samples, seed)
         self.samples = len(self._inputs)
+        self.labels: Rows = self._targets.numpy()
         named = list(self._module.named_parameters())
         self.shapes: Shapes = tuple(tuple(weight.shape) for _, weight in named)
         self._names = [name for name, _ in named]

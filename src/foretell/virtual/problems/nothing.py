@@ -15,6 +15,7 @@ class Nothing:
     metric: str = "nothing"
     shapes: Shapes = ((1,),)
     samples: int = 0
+    labels: Rows = np.zeros(0, np.int64)
 
     def __init__(self) -> None:
         self._zero = np.zeros(1)

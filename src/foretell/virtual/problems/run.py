@@ -11,6 +11,7 @@ import torch
 from foretell.learning.vector import Rows, Shapes, Vector
 from foretell.runtime.assignment import Assignment
 from foretell.runtime.models import model_of
+from foretell.runtime.skewed import batches_of, skew_of
 from foretell.runtime.subject import cut
 from foretell.runtime.tasks import Batch, task
 from foretell.virtual.problem import Judged
@@ -21,6 +22,7 @@ class GradientRun:
 
     metric: str = "loss"
     samples: int = 1
+    labels: Rows = np.zeros(1, np.int64)  # its batches are shared out as those of the run were
 
     def __init__(self, assignment: Assignment) -> None:
         setting = assignment.setting
@@ -29,7 +31,8 @@ class GradientRun:
         torch.manual_seed(assignment.seed)
         found = model_of(assignment, setting)
         self._loss = found.loss
-        self._batches, self._seen = task(assignment.task).batches(found.like, assignment.seed), list[Batch]()
+        self.amounts = skew_of(assignment, found).amounts if assignment.skew else ()
+        self._batches, self._seen = batches_of(task(assignment.task), assignment, found), list[Batch]()
         torch.manual_seed(assignment.seed)
         self._module = found.build()
         self._weights = [weight for weight in self._module.parameters() if weight.requires_grad]
