@@ -1,8 +1,8 @@
 """When each tensor's memory begins and ends to be used, within the blocks of a folded graph.
 
 A storage is freed after the last operator that reads it, or, where autograd keeps it, after the
-backward pass of the first operator that keeps it. The operator may belong to a later block than the
-one that made the tensor: then that block frees what it imported.
+backward pass of the first operator that keeps it, if it has one. The operator may belong to a later
+block than the one that made the tensor: then that block frees what it imported.
 """
 
 from __future__ import annotations
@@ -100,7 +100,8 @@ class _Users:
                 for number in node.keeps:
                     if number < len(block.tensors) and block.tensors[number].role == "kept":
                         self._make(block, number, index)
-                self._keep(block, node.keeps, index)
+                if node.gradients:  # else nobody comes back for them
+                    self._keep(block, node.keeps, index)
 
     def _keep(self, block: Block, numbers: Iterable[int], index: int) -> None:
         for storage in (storage_number(block, number) for number in numbers):

@@ -105,7 +105,8 @@ def apply(part: Pipeline, subject: Subject) -> None:
         subject.driver = Stashed
         return
     likes = _entering(subject, cut) if subject.rehearsed else []  # torch's stages would ask each other
-    if part.schedule in PLAYED or (likes and subject.later):  # in a dry run, which has shapes and no numbers
+    played = part.schedule in PLAYED or found.schedule.forward  # torch's schedules come back
+    if played or (likes and subject.later):  # in a dry run, which has shapes and no numbers
         subject.later = True
         entering = {at: likes[found.part[at]] for at in own} if likes else None
         subject.driver = functools.partial(PlayedPipeline, part=part, own=own, entering=entering)
