@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from foretell.model import zoo
+from foretell.model.analysis import analyze
 from foretell.model.build import Builder, dims
 from foretell.model.convolution_methods import methods, winograd, winograd_whole
 from foretell.model.graph import Graph
@@ -207,3 +208,15 @@ def test_winograd_with_everything_counted() -> None:
     operator, n = square(8, 256, 256, 32, 3)
     whole, direct = methods(operator, n, whole=True)["winograd"][0], methods(operator, n)["direct"][0]
     assert 36 / 144 < whole / direct < 1.5 * 36 / 144
+
+
+def test_every_operator_has_its_work_and_depth() -> None:
+    """LeNet's layers by hand (Table 4); a chain's add up to the whole."""
+    found = analyze(zoo.load("lenet"))
+    rows = {row.name: row for row in found.operators}
+    first, dense = rows["features.0 convolution"], next(row for name, row in rows.items() if name.endswith("matmul"))
+    assert (first.work, first.depth) == (6 * 28 * 28 * 25, 3 + 3)
+    assert (first.weight_gradient_work, first.input_gradient_work) == (first.work, 0)  # images have no gradient
+    assert dense.weight_gradient_work == dense.input_gradient_work == dense.work
+    assert sum(row.work for row in found.operators) == found.work
+    assert sum(row.depth for row in found.operators) == found.depth

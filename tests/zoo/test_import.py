@@ -22,6 +22,7 @@ SPECS = [
     "efficientnet:image=64,stochastic_depth=0.1",
     "gpt:layers=3,hidden=64,heads=4,vocab=500,seq=32",
     "gpt:layers=3,hidden=64,heads=4,vocab=500,seq=32,positions=alibi,embedding_norm=true,dtype=bf16,attention=efficient",
+    "googlenet:image=64",
     "inception",
     "lenet",
     "llama:layers=3,hidden=64,heads=4,kv_heads=2,vocab=500,seq=32,ffn=96",

@@ -13,7 +13,7 @@ from foretell.model.convolution_methods import methods
 from foretell.model.graph import Block, Graph, Node
 from foretell.model.limits import limits
 from foretell.model.matrices import kept_bytes, update_cost
-from foretell.model.operator import NOTHING, PARTS, OperatorPart
+from foretell.model.operator import NOTHING, OperatorPart
 from foretell.model.operators.convolution import Convolution
 from foretell.model.operators.normalization import Normalize
 from foretell.model.operators.unknown import Unknown
@@ -40,6 +40,12 @@ class AnalysisRow(msgspec.Struct, frozen=True):
     saved_bytes: int
     launches: int
     fused_launches: int
+    work: int  # vertices of the work-depth graph, forward (Ben-Nun, Hoefler 2019, Table 4: y)
+    depth: int  # its longest path, operators one after the other
+    input_gradient_work: int  # of the gradient of what is read (dx)
+    input_gradient_depth: int
+    weight_gradient_work: int  # of the gradient of weights (dw)
+    weight_gradient_depth: int
 
 
 class Method(msgspec.Struct, frozen=True):
@@ -198,22 +204,30 @@ class _Sum:
     count: int = 0
     parameters: int = 0
     forward: OperatorPart = NOTHING
-    backward: OperatorPart = NOTHING
+    inputs: OperatorPart = NOTHING  # gradients of them
+    weights: OperatorPart = NOTHING
     saved: int = 0
 
     def row(self, name: str, count: int | None = None) -> AnalysisRow:
-        both = self.forward + self.backward
+        backward = self.inputs + self.weights
+        both = self.forward + backward
         return AnalysisRow(
             name=name,
             count=self.count if count is None else count,
             parameters=self.parameters,
             forward_flops=self.forward.matrix,
-            backward_flops=self.backward.matrix,
+            backward_flops=backward.matrix,
             vector_flops=both.vector,
             bytes_moved=_moved(both),
             saved_bytes=self.saved,
             launches=both.launches,
             fused_launches=both.fused,
+            work=self.forward.work,
+            depth=self.forward.depth,
+            input_gradient_work=self.inputs.work,
+            input_gradient_depth=self.inputs.depth,
+            weight_gradient_work=self.weights.work,
+            weight_gradient_depth=self.weights.depth,
         )
 
 
@@ -227,8 +241,8 @@ def _sums(graph: Graph, key: Callable[[Block, Node], Any]) -> dict[Any, _Sum]:
         widths = graph.widths(block, node)
         entry.count += block.times
         entry.forward = entry.forward + node.cost("forward", widths) * block.times
-        for part in PARTS[1:]:
-            entry.backward = entry.backward + node.cost(part, widths) * block.times
+        entry.inputs = entry.inputs + node.cost("input_gradient", widths) * block.times
+        entry.weights = entry.weights + node.cost("weight_gradient", widths) * block.times
     for at, block in enumerate(graph.blocks):
         first_use: dict[int, Any] = {}
         for node, name in zip(block.nodes, keys[at], strict=True):
