@@ -137,9 +137,12 @@ def test_it_is_the_forward_share_of_the_training_step(plan: str, trained_by: str
     for kind, count, *_ in prices.signatures[0].layers:
         share.update({name: seconds * count for name, seconds in prices.kinds[kind].parts[0].items()})
     share.update(prices.traffic[0].beside("F"))
+    share["exposed.dp"] -= prices.traffic[0].enter_forward  # FSDP2 lets go of what is in no layer on the way back
     found = predict(forward(training), ON)
     times = training.plan.microbatches
-    assert found.breakdown == pytest.approx({name: times * seconds for name, seconds in share.items() if seconds})
+    assert found.breakdown == pytest.approx(
+        {name: times * seconds for name, seconds in share.items() if seconds > 1e-12}
+    )
 
 
 @pytest.mark.parametrize("plan", ["dp1", "dp8:zero3", "pp4:1f1b +m8", "tp4:sp"])
@@ -200,7 +203,8 @@ def test_models_are_evaluated(model: str) -> None:
     check(found)
     flat = unfold(found.blocks)
     assert not any(isinstance(node.operator, Dropout | StochasticDepth) for node in flat.nodes)
-    assert not any(node.gradients or node.keeps for node in flat.nodes)
+    assert not any(node.gradients for node in flat.nodes)
+    assert {flat.tensors[number].role for node in flat.nodes for number in node.keeps} <= {"kept"}
     assert all(getattr(node.operator, "kind", "") != "batch" for node in flat.nodes)
     assert totals(found).trainable == 0
     assert totals(found).parameters == totals(graph).parameters

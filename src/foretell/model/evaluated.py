@@ -1,7 +1,8 @@
 """The model as it is evaluated: `model.eval()` under `torch.no_grad()`.
 
-Nothing is trained and nothing is kept for a backward pass. Dropout passes on what it gets, and batch norms take their
-running averages.
+Nothing is trained and nothing is kept for a backward pass: what an operator makes beside its output (logarithms of a
+loss, places of a pool's maxima) is gone with it. Dropout passes on what it gets, and batch norms take their running
+averages.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import msgspec
 
 from foretell.caches import forgettable
 from foretell.model.fold import Repetition, cut, unfold
-from foretell.model.gradients import as_trained
+from foretell.model.gradients import without_unkept
 from foretell.model.graph import Flat, Graph, Node, Operand
 
 
@@ -34,7 +35,7 @@ def evaluated(graph: Graph) -> Graph:
             at += 1
         length = (len(writer.nodes) - start) // block.times
         runs += [Repetition(start, length, block.times, block.place, block.stride)] if length else []
-    found = as_trained(flat, Flat(tuple(writer.tensors), tuple(writer.nodes)))
+    found = without_unkept(Flat(tuple(writer.tensors), tuple(writer.nodes)))
     return msgspec.structs.replace(graph, blocks=cut(found, runs))
 
 
@@ -51,8 +52,12 @@ class _Writer:
         operator = node.operator.evaluated()
         if operator is None:
             self._pass_on(inputs[0].tensor, node.outputs[0])
-        else:
-            self.nodes.append(msgspec.structs.replace(node, operator=operator, inputs=inputs))
+            return
+        names = operator.keeps([one.name for one in inputs])
+        made = tuple(one for one in node.keeps if self.tensors[one].role == "kept" and self.tensors[one].name in names)
+        self.nodes.append(
+            msgspec.structs.replace(node, operator=operator, inputs=inputs, keeps=made, gradients=(), gradient_sums=())
+        )
 
     def _pass_on(self, source: int, made: int) -> None:
         """What would be made is what is read: views look at that, and the tensor goes with what nobody keeps."""

@@ -37,7 +37,7 @@ def as_trained(before: Flat, after: Flat) -> Flat:
         sums = tuple(_sums(settled, has, read))
         nodes.append(msgspec.structs.replace(settled, gradient_sums=sums))
         has.follow(node, gradients)
-    return _without_unkept(Flat(after.tensors, tuple(nodes)))
+    return without_unkept(Flat(after.tensors, tuple(nodes)))
 
 
 class _Needs:
@@ -92,7 +92,7 @@ def _sums(node: Node, needs: _Needs, read: set[int]) -> Iterator[str]:
             read.add(operand.tensor)
 
 
-def _without_unkept(flat: Flat) -> Flat:
+def without_unkept(flat: Flat) -> Flat:
     """Without the tensors that were made only to be kept and are not kept any more."""
     kept = {number for node in flat.nodes for number in node.keeps}
     left = [at for at, tensor in enumerate(flat.tensors) if tensor.role != "kept" or at in kept]

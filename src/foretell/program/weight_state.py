@@ -59,7 +59,7 @@ class WeightStatePlan:
         plan, job = setting.plan, setting.job
         moved = (plan.policy(Offload).optimizer, plan.policy(Offload).weights)
         policies = (moved, plan.policy(Precision), plan.policy(Bucket), plan.policy(Compression))
-        trains = facts(setting.graph).trains
+        self.trains = trains = facts(setting.graph).trains
         # all that the care of given weights depends on
         self.key = (axes, self.trainer, job.optimizer, policies, trains)
         self.plain = tuple(axis.name for axis in plain_axes(axes, plan, setting.graph))
@@ -143,6 +143,7 @@ class WeightStatePlan:
         units = self.units(own)
         gathered = units if self.gathers_each else {}
         root = gathered.get("", [])
+        each = root if self.trains or self.trainer.storage.reshard_root else []
         layers = {name: unit for name, unit in gathered.items() if name}
         host = self.from_host(own)
         stays = host.pop("", [])
@@ -152,12 +153,12 @@ class WeightStatePlan:
         return StageWeights(
             layers,
             sizes,
-            root,
+            each,  # where nothing comes back, what is not let go after the first pass of a run stays for good
             root if self.trainer.storage.reshard_root else [],  # let go between the passes
             host,
             stays,
             self.exchanges.gathered_bytes(root) + self.visiting_bytes(stays),
-            tuple(self.reduces(root, own)),
+            tuple(self.reduces(each, own)),
             tuple(self.sums(own, units)),
             tuple(self.ending(own, holders)),
         )

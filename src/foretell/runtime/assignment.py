@@ -42,6 +42,7 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
     warmup: int = 0  # steps, from the first, over which the rate rises to its value
     task: str = "synthetic"
     loss: str = ""  # file.py:function of outputs and target; empty: the model's own
+    forward: bool = False  # whether steps are forward passes alone: nothing is trained
     steps: int = 20  # that are measured
     validate_every: int = 0  # steps between two looks at held-out data; 0: none
     noise_every: int = 0  # steps between two looks at the noise of gradients; 0: none
@@ -78,16 +79,21 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def setting(self) -> Setting:
         """The plan with its model, job and trainer. One that breaks rules is refused."""
-        return _setting(self.model, self.graph, self.plan, self.batch, self.seq, self.trainer, self.optimizer)
+        job = (self.batch, self.seq, self.trainer, self.optimizer, self.forward)
+        return _setting(self.model, self.graph, self.plan, *job)
 
 
 @functools.lru_cache(maxsize=64)
-def _setting(model: str, graph: str, plan: str, batch: int, seq: int, trainer: str, optimizer: str) -> Setting:
+def _setting(
+    model: str, graph: str, plan: str, batch: int, seq: int, trainer: str, optimizer: str, forward: bool
+) -> Setting:
     """Of a run, whose every rank and page asks for it."""
     read = parse(plan)
     samples = batch or per_rank(read.microbatches, read)
-    request = Request(model=model, plan=read, batch=samples, seq=seq, trainer=trainer, optimizer=optimizer)
-    if graph:
+    request = Request(
+        model=model, plan=read, batch=samples, seq=seq, trainer=trainer, optimizer=optimizer, forward=forward
+    )
+    if graph:  # as it was lowered: where nothing is trained, it says so itself
         request = request.changed(graph=kept(model, graph, "the record of a run"))
     return resolve(request).setting
 

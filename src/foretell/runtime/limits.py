@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from foretell.oracle.causes import Causes
-from foretell.oracle.explain import Bottleneck, bottlenecks
+from foretell.oracle.explain import Bottleneck, bottlenecks, of_forward
 from foretell.oracle.predict import Prediction
 from foretell.runtime.measure import Measurement
 from foretell.runtime.outside import COMPUTING, Outside
@@ -30,6 +30,7 @@ def limits(
     seen = Causes(congestion=congestion, slowdown=slowdown, imbalance=imbalance, unevenness=unevenness, redundant=twice)
     told = {name: seconds for name, seconds in measured.breakdown.items() if name != "other"}  # which nobody saw
     fired = bottlenecks(told, measured.step_seconds, measured.memory, predicted.capacity, seen)
+    fired = map(of_forward, fired) if predicted.forward else fired
     planned = (one for one in predicted.bottlenecks if one.name == OF_THE_PLAN)
     return (*fired, *planned)
 

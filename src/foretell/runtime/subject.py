@@ -141,10 +141,13 @@ class Straight:
             with self.quiet(self.part) if at + 1 < self.count else nullcontext():
                 with clock.phase("forward"):
                     loss = self.loss(self.part(*mine.inputs), mine.target)
-                with clock.phase("backward"):
-                    (loss / self.count).backward()
-                    if at + 1 == self.count:
-                        for told in self.summed:
-                            told(clock)
+                if loss.requires_grad:  # else it is evaluated, not trained
+                    self._backward(loss, clock, last=at + 1 == self.count)
             losses.append(loss.detach())
         return losses
+
+    def _backward(self, loss: torch.Tensor, clock: Clock, last: bool) -> None:
+        with clock.phase("backward"):
+            (loss / self.count).backward()
+            for told in self.summed if last else ():
+                told(clock)

@@ -84,9 +84,13 @@ class RankTraining:
         if self.foreign:
             appliers.in_precision(self.subject)  # beneath the framework's wrapper, so that products are alike
         apply(self.subject)
+        if assignment.forward:
+            for part in self.subject.parts:
+                part.eval()
         gc.collect()  # stages of other ranks, and weights that were cut, hold each other
         self.driver: Driver = self.subject.driver(self.subject)
-        self.optimizer = self.subject.optimizer(self.subject.rule, self.subject.weights())
+        own = [] if assignment.forward else self.subject.weights()
+        self.optimizer = self.subject.optimizer(self.subject.rule, own)
         self.rates = [group["lr"] for group in self.optimizer.param_groups]
         self.steps = 0
         self.clock = Clock(self.device)
@@ -119,19 +123,25 @@ class RankTraining:
                 for share in self.subject.shares:
                     batch = share(batch)
                 batch = batch.to(self.device)
-            losses = self.driver.run(batch, clock)
-            if self.subject.settles:
-                with clock.phase("exchange"):
-                    for settle in self.subject.settles:
-                        settle()
-            with clock.phase("optimizer"):
-                updated(self.optimizer.step)
-                self.optimizer.zero_grad()
+            with torch.set_grad_enabled(not self.assignment.forward):
+                losses = self.driver.run(batch, clock)
+            if not self.assignment.forward:
+                self._update()
         loss = torch.stack(losses).mean().item() if losses else None
         if self.assignment.waits and loss is not None:
             loss = 0.0  # of what nobody computed
         journal.here().stepped(clock.last(finite(loss)))
         return loss
+
+    def _update(self) -> None:
+        """What is done with the gradients of a step."""
+        if self.subject.settles:
+            with self.clock.phase("exchange"):
+                for settle in self.subject.settles:
+                    settle()
+        with self.clock.phase("optimizer"):
+            updated(self.optimizer.step)
+            self.optimizer.zero_grad()
 
     def _warm_up(self) -> None:
         if self.steps < self.assignment.warmup:

@@ -14,7 +14,7 @@ import msgspec
 from foretell.cli.disturbance_options import disturbed
 from foretell.cli.measuring import needs_torch
 from foretell.cli.notes import tell_notes
-from foretell.cli.request_options import ONE_PLAN, asks, taken
+from foretell.cli.request_options import FORWARD, ONE_PLAN, asks, taken
 from foretell.cli.run_pages import comparison_page, page
 from foretell.cli.stopping import Stopped
 from foretell.cli.training_options import span
@@ -34,7 +34,7 @@ EXAMPLE = "foretell run lenet --plan dp2 --batch 64 --steps 20"
 
 
 @click.command("run", short_help="Train under a plan for real, and measure.")
-@asks(*ONE_PLAN)
+@asks(*ONE_PLAN, FORWARD)
 @disturbed
 @click.option("--ranks", type=int, metavar="N", help="Ranks; a plan has its own number. Without a plan: dpN.")
 @click.option("--method", default="", metavar="TEXT", help="As in simulate: easgd:tau=4, ssp:s=3+topk, dpsgd.")
@@ -107,6 +107,10 @@ def _assignment(asked: Resolved, options: dict[str, Any]) -> Assignment:
         if options[name] is not None:
             _at_least_one(f"--{name}", options[name])
     options["threads"] = options["threads"] or 0
+    for name in ("validate_every", "noise_every", "checkpoints", "method") if asked.request.forward else ():
+        if options[name]:
+            option = f"--{name.replace('_', '-').removesuffix('s')}"
+            raise BadInput(f"{option}, and nothing is trained", where=f"{option}, --forward", fix="one of the two")
     for name in ("validate_every", "noise_every"):
         if options[name]:
             _at_least_one(f"--{name.replace('_', '-')}", options[name])
@@ -126,6 +130,7 @@ def _assignment(asked: Resolved, options: dict[str, Any]) -> Assignment:
         seq=asked.request.seq,
         trainer=asked.request.trainer,
         optimizer=asked.setting.job.optimizer,
+        forward=asked.request.forward,
         device=_chosen(options["device"], asked.setting.plan.ranks),
         dry=options["dry_run"],
         traced=options["trace"] is not None,

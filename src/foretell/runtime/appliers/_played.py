@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from foretell.plan.facts import facts
 from foretell.plan.schedule import Slot, find
 from foretell.plan.strategies.data import Data
 from foretell.plan.strategies.pipeline import Pipeline
@@ -31,7 +32,9 @@ class PlayedPipeline:
         self, subject: Subject, part: Pipeline, own: list[int], entering: Mapping[int, Sequence[Like]] | None = None
     ) -> None:
         self.entering = entering or {}
-        self.schedule, self.count = find(part.schedule), subject.setting.plan.microbatches
+        trains = facts(subject.setting.graph).trains
+        self.schedule = find(part.schedule) if trains else find(part.schedule).forward_only()
+        self.count = subject.setting.plan.microbatches
         self.ranks, self.chunks = part.ranks, part.chunks or self.schedule.least_chunks
         orders = self.schedule.order(self.ranks, self.count, self.chunks)
         self.slots = orders[subject.mesh.place("pp")]
@@ -62,9 +65,10 @@ class PlayedPipeline:
             passes.begin()
         for slot in self.slots:
             self.turns[slot.kind](slot, batch, clock)
-        with clock.phase("backward"):
-            for passes in self.passes.values():
-                passes.end()
+        if not self.schedule.forward:
+            with clock.phase("backward"):
+                for passes in self.passes.values():
+                    passes.end()
         self.unread.clear()
         self.through = [-1] * self.ranks
         let_go()
@@ -82,7 +86,8 @@ class PlayedPipeline:
                 made = ScaledGradient.apply(self.loss(made, mine.target), 1 / self.count)
                 self.losses.append(made.detach())
             outputs = [one.clone() if one._is_view() else one for one in several(made)]  # half a pass detaches in place
-        self.flying[slot.stage, slot.microbatch] = InFlight(inputs, outputs)
+        if not self.schedule.forward:
+            self.flying[slot.stage, slot.microbatch] = InFlight(inputs, outputs)
         if not self._is_last(slot):
             self._hand_on(slot, outputs)
 

@@ -21,6 +21,7 @@ from torch._C._distributed_c10d import _DEFAULT_FIRST_BUCKET_BYTES as FIRST
 from torch._C._distributed_c10d import _compute_bucket_assignment_by_size
 from torch.nn.parallel import DistributedDataParallel
 
+from foretell.plan.facts import facts
 from foretell.plan.policies.bucket import Bucket
 from foretell.runtime import waiting
 from foretell.runtime.subject import Subject
@@ -42,7 +43,7 @@ def replicate(subject: Subject, names: list[str]) -> None:
     cap = size / MIB if size else None  # torch's own: a small first bucket, then 25 MiB
     over = sorted({axes_of(subject, weight, names) for weight in subject.weights()} - {()})
     subject.averaged = True
-    if not over:
+    if not over or not facts(subject.setting.graph).trains:
         return
     if subject.later:
         known: set[nn.Parameter] = set()  # that an earlier part has too

@@ -101,7 +101,8 @@ def apply(part: Pipeline, subject: Subject) -> None:
     if part.schedule == STASH:
         subject.later = True  # with every update
         subject.driver = Stashed
-    elif part.schedule in PLAYED or subject.rehearsed:  # torch's stages ask each other for shapes
+    elif part.schedule in PLAYED or found.schedule.forward or subject.rehearsed:
+        # torch's schedules come back, and its stages ask each other for shapes
         subject.later = True
         likes = _entering(subject, cut) if subject.rehearsed else None
         entering = {at: likes[found.part[at]] for at in own} if likes else None
