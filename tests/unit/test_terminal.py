@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -139,7 +140,20 @@ def test_completion(foretell: Any, shell: str) -> None:
 # --- accuracy
 
 
-def test_the_most_similar_runs_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def forgetful() -> Iterator[None]:
+    """What was counted of the runs that ship is counted anew."""
+    _forget()
+    yield
+    _forget()
+
+
+def _forget() -> None:
+    similar.runs_of.cache_clear()
+    similar.most_alike.cache_clear()
+
+
+def test_the_most_similar_runs_are_told(monkeypatch: pytest.MonkeyPatch, forgetful: None) -> None:
     def group(source: str, trainer: str, device: str, extent: str, error: float, runs: int = 6) -> SimilarRuns:
         return SimilarRuns(source=source, trainer=trainer, device=device, work="transformers", extent=extent,
                      errors=(error,) * runs)  # fmt: skip

@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 
 from foretell.errors import BadInput, UnknownName
 from foretell.plan import trainer_table
+from foretell.plan.figures import look_up_depth
 from foretell.plan.legality import Surroundings, legal
 from foretell.plan.schedule import schedules
 from foretell.plan.stages import RULES, Costs, empty_stages, layers_per_stage
 from foretell.plan.text import parse
-from foretell.plan.trainer import CONSTANTS, era, look_up, look_up_depth, names, trainer
+from foretell.plan.trainer import CONSTANTS, era, look_up, names, trainer
 
 ALL = sorted(names())
 PAGE = Path(__file__).parents[2] / "docs" / "trainers.md"

@@ -172,17 +172,17 @@ def _redundant(program: Program, prices: Prices, rank: int) -> float:
     whole = _whole(program.graph)
     ranks = product(axis.ranks for axis in program.mesh if axis.name != AxisName.PP)
     rate, stream = prices.device.matrix_rate(prices.form.kernels), prices.device.memory_bandwidth
-    each: dict[BlockKind, float] = {}
-    found = 0.0
+    known, found = program.rank_program.priced, 0.0
     for stage, times in _stages(program):
         for run in program.partition.runs(stage) if program.partition.rank[stage] == rank else ():
             kind = kind_of(run)
-            if kind not in each:
+            key = ("redundant", kind, ranks, rate, stream, program.graph.batch)
+            if key not in known:
                 work = (
                     one for actions in program.rank_program.actions(kind) for one in actions if isinstance(one, Compute)
                 )
-                each[kind] = math.fsum(_twice(action, whole, ranks, rate, stream) for action in work)
-            found += each[kind] * run.times * times
+                known[key] = math.fsum(_twice(action, whole, ranks, rate, stream) for action in work)
+            found += known[key] * run.times * times
     return found
 
 

@@ -97,6 +97,7 @@ def study_names() -> dict[str, str]:
     return tomllib.loads(NAMES.read_text())
 
 
+@functools.cache
 def runs_of(trainer: str, work: str) -> int:
     """Measured runs of a trainer, of one kind of model."""
     return sum(len(one.errors) for one in groups() if (one.trainer, one.work) == (trainer, work))
@@ -110,8 +111,14 @@ def seen(trainer: str, reasons: Iterable[str]) -> bool:
 def accuracy(device: str, trainer: str, ranks: int, reasons: Iterable[str]) -> SimilarAccuracy | None:
     """Of the runs most like this one; None where none are like it at all."""
     why = tuple(reasons)
-    question = {"work": work_of(why), "trainer": trainer, "device": device, "extent": extent_of(ranks, why)}
-    own = runs_of(trainer, question["work"])
+    return most_alike(work_of(why), trainer, device, extent_of(ranks, why))
+
+
+@functools.cache
+def most_alike(work: str, trainer: str, device: str, extent: str) -> SimilarAccuracy | None:
+    """The same; there are few such questions, and many runs."""
+    question = {"work": work, "trainer": trainer, "device": device, "extent": extent}
+    own = runs_of(trainer, work)
     for common in OF_THE_TRAINER if own >= ENOUGH else OF_OTHERS:
         alike = [one for one in groups() if all(getattr(one, name) == question[name] for name in common)]
         if sum(len(one.errors) for one in alike) >= ENOUGH:

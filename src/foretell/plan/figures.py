@@ -24,6 +24,14 @@ Share: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1)]
 SomeShare: TypeAlias = Annotated[float, msgspec.Meta(gt=0, le=1)]
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
 
+Depths: TypeAlias = tuple[tuple[str, Ratio], ...]
+"""Tables by pipeline ranks; an entry holds from its number up to the next one."""
+
+
+def look_up_depth(table: Depths, ranks: int) -> float:
+    """The entry of a table for a number of pipeline ranks."""
+    return [value for depth, value in table if int(depth) <= ranks][-1]
+
 
 def figures(table: Table, shape: type[msgspec.Struct], *others: str) -> dict[str, Figure]:
     """The figures that a table gives, by dotted key; `others` are keys that are none of the shape's."""

@@ -23,6 +23,7 @@ from foretell.model.optimizer import OPTIMIZERS
 from foretell.plan.figures import (
     Bytes,
     Count,
+    Depths,
     Divisor,
     PerGradient,
     PerLogit,
@@ -51,19 +52,11 @@ Shares: TypeAlias = tuple[tuple[str, Share], ...]
 Ratios: TypeAlias = tuple[tuple[str, Ratio], ...]
 """Tables by a word, such as an architecture; the entry `any` is for the words that it does not have."""
 
-Depths: TypeAlias = tuple[tuple[str, Ratio], ...]
-"""Tables by pipeline ranks; an entry holds from its number up to the next one."""
-
 
 def look_up(table: Shares | Ratios, *words: str) -> float:
     """The entry of a table for the first of some words that it has."""
     entries = dict(table)
     return next((entries[word] for word in words if word in entries), entries["any"])
-
-
-def look_up_depth(table: Depths, ranks: int) -> float:
-    """The entry of a table for a number of pipeline ranks."""
-    return [value for depth, value in table if int(depth) <= ranks][-1]
 
 
 def allows(words: tuple[str, ...], word: str) -> bool:

@@ -1,7 +1,7 @@
 """When each tensor's memory begins and ends to be used, within the blocks of a folded graph.
 
 A storage is freed after the last operator that reads it, or, where autograd keeps it, after the
-backward pass of the first operator that keeps it, if it has one. The operator may belong to a later
+backward pass of the first operator that keeps it, if there is one. The operator may belong to a later
 block than the one that made the tensor: then that block frees what it imported.
 """
 
@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from foretell.caches import forgettable
+from foretell.model.evaluated import trains
 from foretell.model.graph import Block, Graph
 from foretell.program.aliases import storage_owner
 
@@ -49,7 +50,8 @@ def lifetimes(
     Operators (block, node) whose `inside` runs again keep their operands and nothing else. Those that run `again`
     keep what they read from others that do not; what they make is kept by nobody in their block.
     """
-    users = {at: _Users(at, block, inside, again) for at, block in enumerate(graph.blocks)}
+    comes_back = trains(graph)
+    users = {at: _Users(at, block, inside, again, comes_back) for at, block in enumerate(graph.blocks)}
     importers = _importers(graph)
     begins: dict[tuple[int, int], tuple[int, ...]] = {}
     forward: dict[tuple[int, int], list[End]] = defaultdict(list)
@@ -78,7 +80,12 @@ class _Users:
     """Who makes, reads last and keeps first each storage of one block."""
 
     def __init__(
-        self, at: int, block: Block, inside: frozenset[tuple[int, int]], again: frozenset[tuple[int, int]]
+        self,
+        at: int,
+        block: Block,
+        inside: frozenset[tuple[int, int]],
+        again: frozenset[tuple[int, int]],
+        comes_back: bool,  # whether there are backward passes
     ) -> None:
         self.made: dict[int, list[int]] = defaultdict(list)
         self.maker: dict[int, int] = {}
@@ -100,8 +107,7 @@ class _Users:
                 for number in node.keeps:
                     if number < len(block.tensors) and block.tensors[number].role == "kept":
                         self._make(block, number, index)
-                if node.gradients:  # else nobody comes back for them
-                    self._keep(block, node.keeps, index)
+                self._keep(block, node.keeps if comes_back else (), index)
 
     def _keep(self, block: Block, numbers: Iterable[int], index: int) -> None:
         for storage in (storage_number(block, number) for number in numbers):

@@ -220,7 +220,7 @@ class TableBuilder:
         if is_array(values):
             to.frombytes((values + later).astype(float if name in REAL else int).tobytes())
         else:
-            to.extend(value + later for value in values)
+            to.extend([value + later for value in values] if later else values)
 
     def launch_profile(self, key: Hashable, host: Host, ranks: int, across: bool, prefetch: int) -> int:
         """How a trainer's host launches with so many tensor ranks; `across`: stages lie on several nodes."""
