@@ -20,6 +20,7 @@ class Foretold:
     step_seconds: float
     memory: Any = None
     fits: Any = True
+    usable: float = 1.0
     interval: tuple[float, float] = (0.0, 0.0)
 
 

@@ -447,6 +447,7 @@ class Told:
     step_seconds: float
     memory: Any
     fits: bool = True
+    usable: float = 80e9
 
     @property
     def interval(self) -> tuple[float, float]:
@@ -521,7 +522,12 @@ def test_known_scores() -> None:
     assert score.regret([[ScoredPair(1, 12), ScoredPair(2, 10)], [ScoredPair(1, 10)]]) == score.Regret(
         pytest.approx(0.2), pytest.approx(0.2)
     )
-    assert score.fits([(True, True), (False, False), (True, False)]) == score.FitVerdicts(3, pytest.approx(2 / 3), 2, 1)
+    told = [score.Verdict(True, True, 0.9), score.Verdict(False, False, 0.2), score.Verdict(True, False, 0.6)]
+    assert score.fits(told) == score.FitVerdicts(
+        3, pytest.approx(2 / 3), 2, 1, pytest.approx(0.75), pytest.approx((0.01 + 0.04 + 0.36) / 3)
+    )
+    one = score.fits(told[:1])
+    assert one is not None and one.balanced is None
     assert score.errors([]) is None and score.fits([]) is None and score.rank_correlation([]) is None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -22,7 +23,7 @@ from foretell.plan.setting import Setting
 from foretell.plan.trainer import trainer
 from foretell.timeline.observation import Observation
 from foretell.validation import score
-from foretell.validation.score import Errors, FitVerdicts, Regret, ScoredPair
+from foretell.validation.score import Errors, FitVerdicts, Regret, ScoredPair, Verdict
 from foretell.validation.study import MeasuredCall, MeasuredPeak, MeasuredRun, Study
 
 STATED: Final = "as stated"
@@ -52,6 +53,8 @@ class ComparedPrediction(Protocol):
     def memory(self) -> ComparedMemory: ...
     @property
     def fits(self) -> Any: ...
+    @property
+    def usable(self) -> float: ...
     @property
     def interval(self) -> tuple[float, float]: ...
 
@@ -87,6 +90,10 @@ class EitherPrediction(NamedTuple):
     def fits(self) -> bool:
         """Whether one of them does."""
         return any(one.fits for one in self.each)
+
+    @property
+    def usable(self) -> float:
+        return max(one.usable for one in self.each)
 
     @property
     def interval(self) -> tuple[float, float]:
@@ -127,9 +134,23 @@ class ComparedRun(NamedTuple):
                 yield ScoredPair(memory_like(self.prediction.memory, printed), printed.bytes)
 
     @property
-    def verdict(self) -> tuple[bool, bool]:
+    def verdict(self) -> Verdict:
         """Whether it was foretold to run, and whether it ran."""
-        return self.prediction is not None and bool(self.prediction.fits), self.row.outcome == "ok"
+        ran = self.row.outcome == "ok"
+        if self.prediction is None:
+            return Verdict(False, ran, 0.0)
+        return Verdict(bool(self.prediction.fits), ran, chance_to_fit(self.prediction))
+
+
+SPREAD: Final = 0.1
+"""Of the logarithm of memory as measured over as predicted: a declared prior, about the mean error of all runs."""
+
+
+def chance_to_fit(found: ComparedPrediction) -> float:
+    """How probable it is that the memory that was predicted is within what a run can use."""
+    if isinstance(found, EitherPrediction):
+        return max(map(chance_to_fit, found.each))
+    return statistics.NormalDist(0.0, SPREAD).cdf(math.log(found.usable / found.memory.device))
 
 
 class Subset(msgspec.Struct, frozen=True):

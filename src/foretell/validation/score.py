@@ -35,6 +35,14 @@ class Errors(msgspec.Struct, frozen=True):
     bias: float  # mean of the errors with their sign
 
 
+class Verdict(NamedTuple):
+    """What was foretold of one run, and whether it ran."""
+
+    foretold: bool
+    ran: bool
+    chance: float  # that it would run, as foretold
+
+
 class FitVerdicts(msgspec.Struct, frozen=True):
     """Whether plans were told right to run or to fail."""
 
@@ -42,6 +50,8 @@ class FitVerdicts(msgspec.Struct, frozen=True):
     accuracy: float
     failures: int  # of the n
     failures_foretold: int
+    balanced: float | None  # mean of the shares told right of those that ran and of those that failed, where both are
+    brier: float  # mean square of the chance that was foretold less what came: 0 is best, 0.25 is knowing nothing
 
 
 class Regret(msgspec.Struct, frozen=True):
@@ -74,14 +84,21 @@ def quantile(ordered: Sequence[float], share: float) -> float:
     return ordered[low] + (place - low) * (ordered[high] - ordered[low])
 
 
-def fits(verdicts: Iterable[tuple[bool, bool]]) -> FitVerdicts | None:
-    """Of pairs (foretold to run, ran)."""
+def fits(verdicts: Iterable[Verdict]) -> FitVerdicts | None:
+    """None where nothing was foretold."""
     known = list(verdicts)
     if not known:
         return None
-    right = sum(foretold == ran for foretold, ran in known)
-    failed = [foretold for foretold, ran in known if not ran]
-    return FitVerdicts(len(known), right / len(known), len(failed), sum(not foretold for foretold in failed))
+    ran, failed = ([one for one in known if one.ran == came] for came in (True, False))
+    told = [sum(one.foretold == one.ran for one in own) for own in (ran, failed)]
+    return FitVerdicts(
+        n=len(known),
+        accuracy=sum(told) / len(known),
+        failures=len(failed),
+        failures_foretold=told[1],
+        balanced=(told[0] / len(ran) + told[1] / len(failed)) / 2 if ran and failed else None,
+        brier=statistics.fmean((one.chance - one.ran) ** 2 for one in known),
+    )
 
 
 def rank_correlation(groups: Iterable[Sequence[ScoredPair]]) -> float | None:

@@ -163,6 +163,7 @@ def _page(found: list[Scores], subsets: bool) -> list[str]:
         for one in found
     ]
     lines = [table(header, counts), "", *_errors([line for one in found for line in _with_strict(one)])]
+    lines += _fits([line for one in found for line in _with_recompute(one)])
     for one in found:
         if subsets:
             lines += ["", *_errors([(one.study, one), *((f"  {tag}", part) for tag, part in one.subsets.items())])]
@@ -177,6 +178,27 @@ def _with_strict(one: Scores) -> list[tuple[str, Scores | Subset]]:
 
     kinds = [kind for kind in (STATED, ASSUMED) if kind in one.subsets and one.subsets[kind].n]
     return [(one.study, one), *((f"  {kind}", one.subsets[kind]) for kind in kinds)]
+
+
+def _with_recompute(one: Scores) -> list[tuple[str, Scores | Subset]]:
+    """A study, and apart those of its runs whose source does not say what runs again."""
+    from foretell.validation.studies.llm import RECOMPUTE_SAID, RECOMPUTE_UNSAID
+
+    kinds = [kind for kind in (RECOMPUTE_SAID, RECOMPUTE_UNSAID) if kind in one.subsets]
+    return [(one.study, one), *((f"  {kind}", one.subsets[kind]) for kind in kinds)]
+
+
+def _fits(parts: list[tuple[str, Scores | Subset]]) -> list[str]:
+    """Of runs that ran, those said not to fit or refused; of those that failed, those said to fit."""
+    rows: list[list[str]] = []
+    for name, found in ((name, part.fits) for name, part in parts if part.fits):
+        ran = found.n - found.failures
+        wrong = round(found.n * (1 - found.accuracy))
+        missed = found.failures - found.failures_foretold
+        balanced = "-" if found.balanced is None else f"{100 * found.balanced:.1f}"
+        rows.append([name, *map(str, (ran, wrong - missed, found.failures, missed)), balanced, f"{found.brier:.3f}"])
+    header = ["fits or not", "ran", "said not to", "failed", "said to", "balanced, %", "Brier"]
+    return ["", table(header, rows)] if rows else []
 
 
 def _errors(parts: list[tuple[str, Scores | Subset]]) -> list[str]:

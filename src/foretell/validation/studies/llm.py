@@ -46,6 +46,10 @@ COLUMNS = frozenset(
 OWN: Final = "own runs"
 """The source of lines that name none."""
 
+RECOMPUTE_SAID: Final = "recompute stated"
+RECOMPUTE_UNSAID: Final = "recompute not stated"
+"""Whether a source says what runs again: if not, memory is that of a default, or of the answer that fits best."""
+
 COLLECTED: Final = "validate has no column for adapters"
 """Where this was the reason to mark a line not usable, it is none any more."""
 
@@ -67,6 +71,7 @@ def _row(name: str, line: Line) -> MeasuredRun:
     outcome = _outcome(line)
     _usable(line, outcome)
     runs, stand_in = trainer_of(line)
+    said = RECOMPUTE_SAID if line.get("act_ckpt") else RECOMPUTE_UNSAID
     line = _with_ranks(line)
     lines, assumed = filled(line, runs)
     first, *others = _possible(lines, runs)
@@ -96,7 +101,7 @@ def _row(name: str, line: Line) -> MeasuredRun:
         step_seconds=seconds,
         memory=peaks,
         outcome=outcome,
-        subsets=_subsets(line, runs, where),
+        subsets=(*_subsets(line, runs, where), said),
     )
     plans = dict.fromkeys(parse(one.plan) for one in others if one.batch == first.batch)
     words = (*stand_in, *assumed, *short_last(line, runs), *approximated, *replaced, *adapters(line).assumed)
