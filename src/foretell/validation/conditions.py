@@ -8,7 +8,7 @@ computation and messages, and how often the fastest plan would have been chosen.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 import msgspec
@@ -17,7 +17,7 @@ from foretell.oracle.anchored import anchored
 from foretell.oracle.anchors import COMPUTE, EXPOSED, Anchor
 from foretell.oracle.predict import Prediction
 from foretell.validation.accuracy import accuracies
-from foretell.validation.evaluate import ComparedRun, EitherPrediction, compare
+from foretell.validation.evaluate import ComparedPrediction, ComparedRun, EitherPrediction, compare
 from foretell.validation.regret import regrets
 from foretell.validation.step_parts import choose, parts_of, predictor_with
 from foretell.validation.study import MeasuredRun, StepParts
@@ -95,22 +95,30 @@ def _anchored(name: str, unseen: Sequence[ComparedRun], told: Callable[[Measured
     for one in unseen:
         groups.setdefault((one.row.model, one.row.trainer), []).append(one)
     drawn = [
-        _scored(name, [one for own in groups.values() for one in _corrected(own, own[at * len(own) // DRAWS], told)])
-        for at in range(DRAWS)
+        _scored(name, [one for own in groups.values() for one in _corrected(own, at, told)]) for at in range(DRAWS)
     ]
     return sorted(drawn, key=lambda one: one.accuracy)[DRAWS // 2]
 
 
 def _corrected(
-    own: Iterable[ComparedRun], same: ComparedRun, told: Callable[[MeasuredRun], dict[str, float]]
-) -> Iterable[ComparedRun]:
+    own: Sequence[ComparedRun], draw: int, told: Callable[[MeasuredRun], dict[str, float]]
+) -> Iterator[ComparedRun]:
+    """The runs of one model and software without the drawn one, one that says what it ran."""
+    stated = [one for one in own if isinstance(one.prediction, Prediction)]
+    same = stated[draw * len(stated) // DRAWS]
     known, row = same.prediction, same.row
-    if not isinstance(known, Prediction):
-        return
+    assert isinstance(known, Prediction)
     anchor = Anchor(form="study", asked={"plan": known.plan}, step_seconds=row.step_seconds, parts=told(row))
+
+    def corrected(found: ComparedPrediction | None) -> ComparedPrediction | None:
+        return anchored(found, [anchor], (), lambda _: known) if isinstance(found, Prediction) else found
+
     for one in own:
-        if one is not same and isinstance(one.prediction, Prediction):
-            yield one._replace(prediction=anchored(one.prediction, [anchor], (), lambda _: known))
+        if one is not same and isinstance(one.prediction, EitherPrediction):
+            each = tuple(found for found in map(corrected, one.prediction.each) if found is not None)
+            yield one._replace(prediction=EitherPrediction(each))
+        elif one is not same:
+            yield one._replace(prediction=corrected(one.prediction))
 
 
 def _scored(name: str, found: Sequence[ComparedRun]) -> Condition:
