@@ -39,6 +39,15 @@ def test_messages_that_take_no_time_are_the_same_messages(ranks: Ranks) -> None:
     assert slow.collectives == fast.collectives and slow.allocated == fast.allocated
 
 
+@pytest.mark.parametrize("plan", ["dp4:zero3", "dp2:zero3 tp2", "dp2:zero3 pp2 +m2"])
+def test_weights_that_are_never_whole_take_the_same_memory(ranks: Ranks, plan: str) -> None:
+    asked = Assignment(model=TINY, plan=plan, batch=8, steps=1, rehearsal=Rehearsal(1, "4xcpu", priced=False))
+    hollow = msgspec.structs.replace(asked, rehearsal=Rehearsal(1, "4xcpu", priced=False, hollow=True))
+    (whole,), (shares,) = ranks.run(asked), ranks.run(hollow)
+    assert whole.collectives == shares.collectives
+    assert (whole.allocated, whole.resting) == (shares.allocated, shares.resting)
+
+
 def test_a_world_of_a_thousand_ranks_has_one_here(ranks: Ranks) -> None:
     asked = Rehearsal(rank=1000, cluster="1024xcpu", priced=False)
     (alone,) = ranks.run(Assignment(model=TINY, plan="dp512:zero3 tp2", batch=512, steps=1, rehearsal=asked))

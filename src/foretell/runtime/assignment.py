@@ -36,6 +36,7 @@ class Rehearsal(msgspec.Struct, frozen=True):
     priced: bool = True  # False: messages take no time
     calibration: str = ""
     depths: tuple[int, ...] = ()  # layers of two shallower models that stand for the model
+    hollow: bool = False  # whether weights are never whole: only shares of them are filled
 
 
 class Assignment(msgspec.Struct, frozen=True, kw_only=True):

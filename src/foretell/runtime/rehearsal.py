@@ -20,6 +20,7 @@ from foretell.hardware.cluster import Cluster
 from foretell.model import zoo
 from foretell.oracle.predict import Prediction
 from foretell.plan.setting import Setting
+from foretell.plan.strategies.data import Data
 from foretell.program.expand import expand
 from foretell.program.lower import lower
 from foretell.runtime.assignment import Assignment, Rehearsal, Report
@@ -73,6 +74,9 @@ def rehearsed(
         what = f"{setting.plan} has ranks 0 to {setting.plan.ranks - 1}, not {max(ranks, key=abs)}"
         raise BadInput(what, where="--rank", fix=f"--rank {setting.plan.ranks - 1}")
     said = foreseen(assignment, here(assignment, asked), asked.calibration)
+    if begins_with(setting) > _free(assignment) and _in_shares(setting):
+        asked = msgspec.structs.replace(asked, hollow=True)
+        assignment = msgspec.structs.replace(assignment, rehearsal=asked)
     why = "" if asked.depths else next(_too_much(assignment, said, len(ranks), seconds), "")
     if why:
         asked = msgspec.structs.replace(asked, depths=_depths(assignment, why))
@@ -93,15 +97,26 @@ def _asked(assignment: Assignment) -> Rehearsal:
 
 def _too_much(assignment: Assignment, said: Prediction, ranks: int, seconds: float) -> Iterator[str]:
     """Why a rank is not rehearsed as it is."""
-    on_host = assignment.device == "cpu"
-    free = this_machine.free_bytes() if on_host else this_machine.machine().cluster.device.memory_bytes
-    whole = begins_with(assignment.setting)
+    free, whole = _free(assignment), 0.0 if _asked(assignment).hollow else begins_with(assignment.setting)
     for what, size in (("all weights, which a rank begins with,", whole), ("its step", said.memory.allocated)):
         if size > free:
             yield f"{what} would take {show_bytes(size)}, and {show_bytes(free)} are free"
     needed = said.step_seconds * (assignment.steps + assignment.dropped) * ranks
     if needed > seconds:
         yield f"it would take {needed:,.0f} s, and --timeout is {seconds:g} s"
+
+
+def _free(assignment: Assignment) -> float:
+    """Bytes of the device that a rank can have here."""
+    if assignment.device == "cpu":
+        return this_machine.free_bytes()
+    return this_machine.machine().cluster.device.memory_bytes
+
+
+def _in_shares(setting: Setting) -> bool:
+    """Whether FSDP2 has the weights: it cuts them before they have memory, DistributedDataParallel reads them."""
+    data = setting.plan.axis(Data)
+    return data is not None and data.world > 1 and data.storage in ("zero2", "zero3")
 
 
 def _depths(assignment: Assignment, why: str) -> tuple[int, int]:

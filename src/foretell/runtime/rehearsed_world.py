@@ -234,7 +234,8 @@ class RehearsedWorld:
         peer = ranks[args[2]] if kind in MESSAGES and isinstance(args[2], int) and name != "recv_any_source_" else -1
         asked = Asked(kind, ranks, payload_of(given_of(name, args)), peer)
         self.seen[asked] += 1
-        seconds, result = self._price(asked), tensors if name == "allreduce_" else None  # which DDP reads
+        # what DDP reads of a sum, and what is sent, which lives as long as its work
+        seconds, result = self._price(asked), tensors if name in ("allreduce_", "send") else None
         self._copy = self._copied(name, tensors)
         if kind == "receive":
             work = self._receive(peer, device, fill)

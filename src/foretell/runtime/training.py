@@ -26,6 +26,7 @@ from foretell.runtime.compute_emulation import updated
 from foretell.runtime.counting import Counting
 from foretell.runtime.gradient_noise import GradientNoise
 from foretell.runtime.held_out import HeldOut
+from foretell.runtime.hollow import fill
 from foretell.runtime.memory import Watched
 from foretell.runtime.methods.choice import method
 from foretell.runtime.models import RunnableModel, model_of
@@ -76,6 +77,7 @@ class RankTraining:
         self.assignment, self.setting = assignment, setting
         self.foreign = apply is not appliers.apply
         self.device = torch.device(assignment.device)
+        self.hollow = assignment.rehearsal is not None and assignment.rehearsal.hollow
         self.mesh = mesh.made(setting.plan, self.device.type, assignment.alone)
         torch.manual_seed(assignment.seed)  # whoever makes numbers makes the same ones on every rank
         self.model = model_of(assignment, setting)
@@ -89,6 +91,8 @@ class RankTraining:
         if assignment.forward:
             for part in self.subject.parts:
                 part.eval()
+        if self.hollow:
+            fill(self.subject)
         gc.collect()  # stages of other ranks, and weights that were cut, hold each other
         self.driver: Driver = self.subject.driver(self.subject)
         own = [] if assignment.forward else self.subject.weights()
@@ -108,7 +112,8 @@ class RankTraining:
     def _subject(self, found: RunnableModel) -> Subject:
         """The model as it is on one rank alone: the same weights on every rank, whatever becomes of them."""
         torch.manual_seed(self.assignment.seed)
-        module = found.build(self.device).to(self.device)
+        where = torch.device("meta") if self.hollow else self.device
+        module = found.build(where).to(where)
         mark_hidden(module, self.setting.graph)
         rows = micro_batch(self.setting.job, self.setting.plan)
         sample = Batch(tuple(one[:rows].to(self.device) for one in found.like.inputs), found.like.target[:rows])

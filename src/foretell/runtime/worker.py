@@ -52,7 +52,8 @@ def checked(assignment: Assignment, here: int = 0, sharing: int = 0) -> Setting:
     assignment.disturbance.check(setting.plan.ranks)
     missing = (*appliers.refusals(setting), *_of_method(assignment, setting), *_of_whole_weights(setting))
     missing += tuple(_of_hosted(assignment, setting))
-    if assignment.device == "cpu" and not assignment.dry:
+    hollow = assignment.rehearsal is not None and assignment.rehearsal.hollow
+    if assignment.device == "cpu" and not assignment.dry and not hollow:
         missing += tuple(Refusal("room", why, fix) for why, fix in without_room(setting, here))
     if assignment.device == "cuda" and not assignment.dry and max(here, sharing) > this_machine.gpus():
         missing += tuple(_of_shared_gpus(setting, max(here, sharing)))

@@ -1,0 +1,111 @@
+"""What is rehearsed where: which ranks, at which depth, how it is extended, and what a script's messages look like."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from foretell.errors import BadInput
+from foretell.hardware import catalog
+from foretell.runtime import message_prices, rehearsal
+from foretell.runtime.assignment import Assignment, Rehearsal, Report
+from foretell.runtime.script_report import GroupTraffic, ScriptReport, recognised
+
+DEEP = "gpt:layers=24,hidden=64,heads=4,vocab=128,seq=32"
+
+
+def _asked(plan: str, cluster: str = "64xcpu", **more: object) -> Assignment:
+    return Assignment(model=DEEP, plan=plan, batch=64, rehearsal=Rehearsal(0, cluster), **more)  # type: ignore[arg-type]
+
+
+class Stub:
+    """Takes as long as there are layers, and a second more."""
+
+    def __init__(self) -> None:
+        self.asked: list[Assignment] = []
+
+    def __call__(self, one: Assignment) -> Report:
+        assert one.rehearsal is not None
+        self.asked.append(one)
+        layers = rehearsal.layers_of(one.model)
+        phases = {"forward": [layers * 1.0], "bubble": [1.0]}
+        return Report(
+            rank=one.rehearsal.rank, steps=[layers + 1.0], phases=phases, allocated=100 * layers, losses=[1.0]
+        )
+
+
+KINDS = [("dp64", (0,)), ("dp8 tp2 pp4 +m4", (0, 1, 3)), ("pp2 dp32 +m2", (0, 32)), ("tp2 pp8 dp4 +m8", (0, 12, 28))]
+
+
+@pytest.mark.parametrize("plan, ranks", KINDS)
+def test_a_rank_of_each_kind(plan: str, ranks: tuple[int, ...]) -> None:
+    assert rehearsal.kinds(_asked(plan).setting) == ranks
+
+
+def test_what_has_room_is_rehearsed_as_it_is() -> None:
+    run = Stub()
+    found = rehearsal.rehearsed(_asked("dp64"), (0, 5), 1e9, run)
+    assert [one.rehearsal.rank for one in run.asked if one.rehearsal] == [0, 5] and not found.why
+    assert {one.model for one in run.asked} == {DEEP} and found.reports[0].losses == []
+
+
+def test_what_takes_too_long_is_extended_from_two_depths() -> None:
+    run = Stub()
+    found = rehearsal.rehearsed(_asked("dp8 tp2 pp4 +m4"), (0,), 1e-6, run)
+    assert [rehearsal.layers_of(one.model) for one in run.asked] == [4, 8] and "--timeout" in found.why
+    assert found.assignment.model == DEEP and found.assignment.rehearsal
+    assert found.assignment.rehearsal.depths == (4, 8)
+    (report,) = found.reports
+    assert 20 < report.steps[0] < 30 and 20 < report.phases["forward"][0] < 30
+    assert report.phases["bubble"] == [1.0]  # no deeper on either side
+    assert report.collectives  # those of the whole model
+
+
+def test_weights_in_shares_need_no_room_for_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    step = rehearsal.foreseen(_asked("dp64:zero3"), rehearsal.here(_asked("dp64:zero3"), Rehearsal(0, "64xcpu")))
+    monkeypatch.setattr(rehearsal, "begins_with", lambda setting: 1e15)
+    monkeypatch.setattr(rehearsal.this_machine, "free_bytes", lambda: int(2 * step.memory.allocated))
+    run = Stub()
+    found = rehearsal.rehearsed(_asked("dp64:zero3"), (0,), 1e9, run)
+    assert [one.rehearsal.hollow for one in run.asked if one.rehearsal] == [True] and not found.why
+    whole = rehearsal.rehearsed(_asked("dp64"), (0,), 1e9, Stub())
+    assert "all weights" in whole.why and whole.assignment.rehearsal and whole.assignment.rehearsal.depths == (4, 6)
+
+
+def test_ranks_and_depths_that_cannot_be() -> None:
+    with pytest.raises(BadInput, match="not 64"):
+        rehearsal.rehearsed(_asked("dp64"), (64,), 1e9, Stub())
+    asked = msgspec.structs.replace(_asked("dp64"), rehearsal=Rehearsal(0, "64xcpu", depths=(8, 4)))
+    with pytest.raises(BadInput, match="depths 8, 4"):
+        rehearsal.rehearsed(asked, (0,), 1e9, Stub())
+
+
+def test_messages_take_what_the_prediction_says() -> None:
+    setting, cluster = _asked("pp4 +m4 dp16").setting, catalog.cluster("64xcpu")
+    found = message_prices.of_rank(setting, cluster, 16)
+    assert sorted(found.arrivals) == [0, 32]  # the stages before and behind it
+    assert all(len(moments) == 4 and moments == sorted(moments) for moments in found.arrivals.values())
+    assert found.arrivals[0][0] < found.arrivals[32][0]  # forward comes before backward
+    ranks = tuple(range(16, 32))
+    assert 0 < found.seconds("all-reduce", ranks, 1000) < found.seconds("all-reduce", ranks, 10**6)
+    assert message_prices.on_links(cluster).seconds("all-reduce", (3,), 10**6) == 0.0
+
+
+GRADIENTS = 10_000_000
+
+
+@pytest.mark.parametrize(
+    "collectives, plan",
+    [
+        ([("all-reduce", 64, 1, GRADIENTS, 1)], "dp64"),
+        ([("all-gather", 64, 1, GRADIENTS, 2), ("reduce-scatter", 64, 1, 64 * GRADIENTS, 1)], "dp64:zero3"),
+        ([("all-gather", 64, 1, GRADIENTS, 1), ("reduce-scatter", 64, 1, 32 * GRADIENTS, 1)], "dp64:zero2"),
+        ([("all-reduce", 8, 8, GRADIENTS, 1), ("all-reduce", 8, 1, 77_777, 48)], "dp8 tp8"),
+        ([("all-reduce", 8, 8, GRADIENTS, 1), ("send", 8, 1, 5_000, 4), ("receive", 8, 1, 5_000, 4)], "dp8 pp8"),
+        ([("all-reduce", 8, 8, GRADIENTS, 1)], ""),  # of eight ranks; who are the others?
+        ([("all-reduce", 64, 1, 4, 9)], ""),  # losses
+    ],
+)  # fmt: skip
+def test_a_plan_is_recognised_from_messages(collectives: list[tuple[str, int, int, int, int]], plan: str) -> None:
+    rows = [GroupTraffic(*one) for one in collectives]
+    assert recognised(ScriptReport(collectives=rows, gradients=GRADIENTS), 64) == plan
