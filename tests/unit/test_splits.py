@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from foretell.cost.collectives import collective_seconds
+from foretell.cost.fabric import Group
 from foretell.cost.splits import around_seconds, split_seconds, splits_layers
 from foretell.hardware.catalog import cluster
 from foretell.model.source import load
@@ -103,3 +105,10 @@ def test_one_rank_speaks_for_those_under_its_server() -> None:
         return sum(size for name, size in predict(setting, network).breakdown.items() if name.startswith("exposed"))
 
     assert exchanged("ps8:sync,k2,group4 +fp32") < 0.5 * exchanged("ps8:sync,k2 +fp32")
+
+
+def test_two_of_four_get_the_links_that_join_them() -> None:
+    """Two of a V100's six links lead to each of the other three: two ranks get a third of what a ring of four gets."""
+    payload, node = 2**30, cluster("abci:4")
+    two, four = (collective_seconds("all-reduce", payload, Group(ranks), node).bandwidth for ranks in (2, 4))
+    assert two / (2 * payload / 2) == pytest.approx(3 * four / (2 * payload * 3 / 4), rel=0.02)

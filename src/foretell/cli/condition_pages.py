@@ -24,10 +24,9 @@ def condition_lines(found: Iterable[Condition]) -> list[str]:
         [
             one.name,
             str(one.runs),
-            f"{100 * one.accuracy:.1f}",
-            *("-" if value is None else f"{100 * value:.1f}" for value in (one.compute, one.messages)),
+            *map(_percent, (one.accuracy, one.compute, one.messages)),
             f"{one.right} of {one.choices}",
-            "-" if one.loss is None else f"{100 * one.loss:.1f}",
+            _percent(one.loss),
         ]
         for one in found
     ]
@@ -35,3 +34,7 @@ def condition_lines(found: Iterable[Condition]) -> list[str]:
         return []
     header = ["%", "runs", "accuracy", "computing", "messages", "right", "loss"]
     return ["", table(header, rows), "", folded(WHAT, indent=0)]
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{100 * share:.1f}"

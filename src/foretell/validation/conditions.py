@@ -34,7 +34,7 @@ class Condition(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     runs: int
-    accuracy: float  # of totals, the mean of strategies
+    accuracy: float | None  # of totals, the mean of strategies
     compute: float | None  # mean absolute error of computation, where it is measured apart
     messages: float | None  # the same of messages
     choices: int
@@ -97,7 +97,7 @@ def _anchored(name: str, unseen: Sequence[ComparedRun], told: Callable[[Measured
     drawn = [
         _scored(name, [one for own in groups.values() for one in _corrected(own, at, told)]) for at in range(DRAWS)
     ]
-    return sorted(drawn, key=lambda one: one.accuracy)[DRAWS // 2]
+    return sorted(drawn, key=lambda one: one.accuracy or 0.0)[DRAWS // 2]
 
 
 def _corrected(
@@ -133,7 +133,7 @@ def _scored(name: str, found: Sequence[ComparedRun]) -> Condition:
     return Condition(
         name=name,
         runs=len(found),
-        accuracy=mean[-1].ours if mean else 0.0,
+        accuracy=mean[-1].ours if mean else None,
         compute=_mean(abs(ours.compute / own.compute - 1) for ours, own in apart),
         messages=_mean(abs(ours.messages / own.messages - 1) for ours, own in apart),
         choices=len(losses),

@@ -18,7 +18,7 @@ import msgspec
 from foretell.hardware.cluster import Cluster
 from foretell.oracle.predict import Prediction, predict
 from foretell.plan.setting import Setting
-from foretell.plan.trainer import Trainer
+from foretell.plan.trainer import Trainer, look_up, trainer
 from foretell.timeline.observation import Observation
 from foretell.validation.evaluate import Predictor, question
 from foretell.validation.in_view import changed
@@ -60,18 +60,26 @@ def parts_of(found: Observation) -> StepParts:
 
 
 def choose(rows: Iterable[MeasuredRun]) -> dict[PartConstant, float]:
-    """The constants that runs whose parts are known would have, one after the other."""
+    """The constants that runs whose parts are known would have, one after the other; where none shows one, that of the
+    trainer below."""
     told = [row for row in rows if row.parts is not None]
     found: dict[PartConstant, float] = {}
-    for constant in dict.fromkeys(one for row in told for one in CONSTANTS.get(row.trainer, ())):
-        by_model: dict[str, list[float]] = defaultdict(list)
-        for row in told:
-            value = _wanted(constant, row, found) if row.subsets[0] in constant.strategies else None
-            if value is not None:
-                by_model[row.model].append(value)
-        if by_model:
-            found[constant] = statistics.median(map(statistics.median, by_model.values()))
+    for name, constants in CONSTANTS.items():
+        for constant in constants:
+            by_model: dict[str, list[float]] = defaultdict(list)
+            for row in told:
+                shows = row.trainer == name and row.subsets[0] in constant.strategies
+                value = _wanted(constant, row, found) if shows else None
+                if value is not None:
+                    by_model[row.model].append(value)
+            middles = [statistics.median(values) for values in by_model.values()]
+            found[constant] = statistics.median(middles) if middles else _below(constant, name)
     return found
+
+
+def _below(constant: PartConstant, name: str) -> float:
+    value = trainer(trainer(name).based_on).constant(constant.key)
+    return look_up(value, constant.word) if constant.word else value
 
 
 def _wanted(constant: PartConstant, row: MeasuredRun, others: Chosen) -> float | None:
