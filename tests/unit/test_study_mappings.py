@@ -208,6 +208,14 @@ def test_software_by_framework_and_year(studies: dict[str, Study], name: str, ru
     assert (found.trainer, f"+{precision}" in str(found.plan).split()) == (runs, True)
 
 
+def test_policies_that_sources_name(studies: dict[str, Study]) -> None:
+    """Batch norms over all ranks, and steps that are recorded."""
+    many, one, recorded = (
+        str(one_row(studies["cnn_measured"], name).plan) for name in ("dle-173", "dle-171", "mlp-124")
+    )
+    assert "+syncbn" in many and "+syncbn" not in one and "+captured" in recorded
+
+
 def test_transformer_xl(studies: dict[str, Study]) -> None:
     """Parameters as its configuration gives them (NVIDIA DeepLearningExamples), a step of 192 tokens a sequence."""
     found = one_row(studies["cnn_measured"], "dle-725")

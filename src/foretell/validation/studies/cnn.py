@@ -101,7 +101,14 @@ def _row(name: str, line: Line) -> MeasuredRun:
     memory = _memory(line)
     if not seconds and not memory and not out_of_memory:
         raise Unmapped("neither time nor memory was measured")
-    policies = (f"+m{batch.m}" if batch.m > 1 else "", _recompute(line), f"+{_precision(line)}", _execution(line))
+    shared = "+syncbn" if ranks > 1 and "SyncBN" in line.get("comment", "") else ""
+    policies = (
+        f"+m{batch.m}" if batch.m > 1 else "",
+        _recompute(line),
+        f"+{_precision(line)}",
+        _execution(line),
+        shared,
+    )
     optimizer = _optimizer(line)
     found = row(
         name,
@@ -292,7 +299,8 @@ def _recompute(line: Line) -> str:
 
 
 def _execution(line: Line) -> str:
-    """MLPerf's RetinaNet records its steps (training_results_v2.0, NVIDIA/benchmarks/ssd: --cuda-graphs)."""
+    """MLPerf's RetinaNet records steps, element-wise neighbours fused (training_results_v2.0, NVIDIA/benchmarks/ssd:
+    --cuda-graphs --jit)."""
     return "+captured" if line["model"].startswith("RetinaNet") and source(line) == "mlp" else ""
 
 
