@@ -190,6 +190,7 @@ def test_cnn_lines(studies: dict[str, Study]) -> None:
         ("mlp-124", "pytorch-1-channels-last", "fp16"),
         ("ppf-012", "paddlepaddle-nhwc", "fp16"),  # level O2
         ("ppf-047", "tensorflow-xla", "amp_fp16"),
+        ("ppf-048", "nvidia-bert", "fp16"),  # a container of 2021
         ("mil-028", "pytorch", "amp_fp16"),
         ("mil-075", "pytorch", "amp_bf16"),
         ("lam-009", "pytorch-1", "tf32"),  # NVIDIA's containers allow it

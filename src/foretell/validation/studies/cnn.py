@@ -220,10 +220,15 @@ def _pytorch(line: Line) -> str:
     return "pytorch-1-channels-last" if _channels_last(line) else "pytorch-1"
 
 
+CONTAINERS: Final = {("ppf", "NGC PyTorch"): 2021}
+"""Years of containers that reports name elsewhere: 21.03 and 21.11 (PaddlePaddle/Perf, OtherReports/PyTorch)."""
+
+
 def _year(line: Line) -> int:
     """The year of the software: a container has it in its name."""
     container = re.search(r"NGC (\d\d)\.\d\d", line["framework"])
-    return 2000 + int(container[1]) if container else whole_or(line, "year", THIS_YEAR)
+    named = CONTAINERS.get((source(line), line["framework"]))
+    return 2000 + int(container[1]) if container else named or whole_or(line, "year", THIS_YEAR)
 
 
 def _fused_norms(line: Line) -> bool:
