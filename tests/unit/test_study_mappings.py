@@ -190,6 +190,7 @@ def test_cnn_lines(studies: dict[str, Study]) -> None:
         ("mlp-124", "pytorch-1-channels-last", "fp16"),
         ("ppf-012", "paddlepaddle-nhwc", "fp16"),  # level O2
         ("ppf-047", "tensorflow-xla", "amp_fp16"),
+        ("ppf-048", "nvidia-bert", "fp16"),  # a container of 2021
         ("mil-028", "pytorch", "amp_fp16"),
         ("mil-075", "pytorch", "amp_bf16"),
         ("lam-009", "pytorch-1", "tf32"),  # NVIDIA's containers allow it
@@ -206,6 +207,14 @@ def test_cnn_lines(studies: dict[str, Study]) -> None:
 def test_software_by_framework_and_year(studies: dict[str, Study], name: str, runs: str, precision: str) -> None:
     found = one_row(studies["cnn_measured"], name)
     assert (found.trainer, f"+{precision}" in str(found.plan).split()) == (runs, True)
+
+
+def test_policies_that_sources_name(studies: dict[str, Study]) -> None:
+    """Batch norms over all ranks, and steps that are recorded."""
+    many, one, recorded = (
+        str(one_row(studies["cnn_measured"], name).plan) for name in ("dle-173", "dle-171", "mlp-124")
+    )
+    assert "+syncbn" in many and "+syncbn" not in one and "+captured" in recorded
 
 
 def test_transformer_xl(studies: dict[str, Study]) -> None:

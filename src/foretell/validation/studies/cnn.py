@@ -101,7 +101,14 @@ def _row(name: str, line: Line) -> MeasuredRun:
     memory = _memory(line)
     if not seconds and not memory and not out_of_memory:
         raise Unmapped("neither time nor memory was measured")
-    policies = (f"+m{batch.m}" if batch.m > 1 else "", _recompute(line), f"+{_precision(line)}", _execution(line))
+    shared = "+syncbn" if ranks > 1 and "SyncBN" in line.get("comment", "") else ""
+    policies = (
+        f"+m{batch.m}" if batch.m > 1 else "",
+        _recompute(line),
+        f"+{_precision(line)}",
+        _execution(line),
+        shared,
+    )
     optimizer = _optimizer(line)
     found = row(
         name,
@@ -213,10 +220,15 @@ def _pytorch(line: Line) -> str:
     return "pytorch-1-channels-last" if _channels_last(line) else "pytorch-1"
 
 
+CONTAINERS: Final = {("ppf", "NGC PyTorch"): 2021}
+"""Years of containers that reports name elsewhere: 21.03 and 21.11 (PaddlePaddle/Perf, OtherReports/PyTorch)."""
+
+
 def _year(line: Line) -> int:
     """The year of the software: a container has it in its name."""
     container = re.search(r"NGC (\d\d)\.\d\d", line["framework"])
-    return 2000 + int(container[1]) if container else whole_or(line, "year", THIS_YEAR)
+    named = CONTAINERS.get((source(line), line["framework"]))
+    return 2000 + int(container[1]) if container else named or whole_or(line, "year", THIS_YEAR)
 
 
 def _fused_norms(line: Line) -> bool:
@@ -292,7 +304,8 @@ def _recompute(line: Line) -> str:
 
 
 def _execution(line: Line) -> str:
-    """MLPerf's RetinaNet records its steps (training_results_v2.0, NVIDIA/benchmarks/ssd: --cuda-graphs)."""
+    """MLPerf's RetinaNet records steps, element-wise neighbours fused (training_results_v2.0, NVIDIA/benchmarks/ssd:
+    --cuda-graphs --jit)."""
     return "+captured" if line["model"].startswith("RetinaNet") and source(line) == "mlp" else ""
 
 
