@@ -7,12 +7,17 @@ Python 2 printed them with twelve digits.
 
 from __future__ import annotations
 
+import json
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy
 import pytest
+from click.testing import CliRunner
 
+from foretell.cli.command import cli
+from foretell.errors import BadInput
 from foretell.model.zoo._layer_file import LayerFile, LayerLine
 from foretell.model.zoo.paradl import Paradl
 from foretell.plan import text
@@ -418,3 +423,64 @@ def test_stages_of_a_pipeline_are_the_layers() -> None:
 )
 def test_a_row_is_written_as_its_plan(plan: str) -> None:
     assert written(asked(text.parse(plan))) == plan
+
+
+# any cluster
+
+
+def told(*words: str) -> dict[str, Any]:
+    answer = CliRunner().invoke(cli, ["predict", *words, "--oracle", "paper", "--json"])
+    assert answer.exit_code == 0, answer.output
+    return json.loads(answer.output)
+
+
+def test_table_3_has_the_links_of_any_cluster() -> None:
+    """Two nodes of four V100: rings of InfiniBand, two ports at 80 % of 12.5 GB/s, 4 us."""
+    found = told("vgg16-paradl", "--on", "8xv100-16", "--plan", "dp8", "--batch", "256")
+    share = 4 * 169_801_408 / 8
+    ring = 2 * 7 * (4e-6 + share / (2 * 0.8 * 12.5e9))
+    assert found["communication_seconds"]["step"] == pytest.approx(ring, rel=1e-9)
+    inside = told("vgg16-paradl", "--on", "8xv100-16", "--plan", "dp4", "--batch", "128")
+    assert inside["communication_seconds"]["step"] == pytest.approx(
+        2 * 3 * (0.7e-6 + 4 * 169_801_408 / 4 / (0.83 * 150e9)), rel=1e-9
+    )
+
+
+def test_layers_take_as_long_as_on_that_device() -> None:
+    """A V100 as we price it does the paper's ResNet-50 within a third of their seconds; an H100 is faster."""
+    slow, fast = (
+        told("resnet50-paradl", "--on", on, "--plan", "dp4", "--batch", "256")["computation_seconds"]["step"]
+        for on in ("4xv100-16", "4xh100")
+    )
+    assert slow == pytest.approx(64 * 0.003119502, rel=0.33)
+    assert fast < 0.6 * slow
+
+
+def test_a_layer_file_of_ones_own_keeps_its_seconds(tmp_path: Path) -> None:
+    file = tmp_path / "own.net"
+    file.write_text(
+        "Dataset|d\nInput|1024x3x8x8\nModel|m\nCONV1|3x8x8|3x4x3x3|4x8x8|0.002\nFC|4x8x8|256x10x1x1|10x1x1|0.001\n"
+    )
+    found = told(str(file), "--on", "4xh100", "--plan", "dp4", "--batch", "64")
+    assert found["computation_seconds"]["step"] == pytest.approx(64 / 4 * 0.003)
+
+
+def test_gamma_scales_memory() -> None:
+    words = ("vgg16-paradl", "--plan", "dp16", "--batch", "512")
+    plain, reused = told(*words), told(*words, "--gamma", "0.5")
+    assert plain["memory_bytes"] == 9_360_484_864 and reused["memory_bytes"] == plain["memory_bytes"] / 2
+    assert reused["step_seconds"] == plain["step_seconds"]
+    assert reused["most_samples_per_group"] > 2 * plain["most_samples_per_group"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--on", "8xv100-16", "--release", "2020"], "constants of abci"),
+        (["--gamma", "0"], "no reuse factor"),
+    ],
+)
+def test_what_it_cannot_be_asked(words: list[str], said: str) -> None:
+    asked = ["predict", "vgg16-paradl", "--oracle", "paper", "--plan", "dp8", "--batch", "256", *words]
+    problem = CliRunner().invoke(cli, asked).exception
+    assert isinstance(problem, BadInput) and said in problem.what and problem.fix

@@ -166,7 +166,7 @@ BAD = {
     (*VGG, "--plan", "dp16", "--batch", "many"): "many",
     (*VGG, "--plan", "dp16", "--batch", "100"): "--batch 112",
     (*VGG, "--plan", "dp16", "--batch", "8"): "p <= B = 8",
-    (*VGG, "--plan", "dp16", "--batch", "512", "--on", "64xh100"): "abci",
+    (*VGG, "--plan", "dp16", "--batch", "512", "--on", "64xh100", "--release", "2021"): "table3",
     (*VGG, "--plan", "dp16", "--batch", "512", "--release", "2019"): "2020",
     (*VGG, "--plan", "filter128", "--batch", "32"): "least filters = 64 (CONV1_1)",
     (*VGG, "--plan", "channel65", "--batch", "32"): "least channels = 64",

@@ -41,6 +41,14 @@ def test_the_tables_of_both_papers_are_there() -> None:
     assert len(NICHOLS) == 12
 
 
+@pytest.mark.parametrize("name", ["gems", "vdnn", "hypar", "spectrain", "micro-cudnn"])
+def test_systems_that_the_papers_tell_of_say_what_they_do(name: str) -> None:
+    """None is in a table of the papers; each has its own paper and a plan that comes nearest."""
+    found = system(name)
+    assert name not in (*LANGER, *NICHOLS) and found.source and found.remark
+    assert parse(found.plan).ranks >= 1
+
+
 def test_counts_of_the_taxonomy() -> None:
     """Table 1 of Langer et al.: six decentral systems; three asynchronous without a bound."""
     assert sum(system(name).optimization == "decentral" for name in LANGER) == 6

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 import msgspec
@@ -57,6 +57,7 @@ SMALLEST = 1e-6
 )
 @click.option("--release", metavar="NAME", help="With --oracle paper: 2020, 2021, source, table3 (2020).")
 @click.option("--ranks", type=int, metavar="N", help="With --oracle paper: every strategy on N ranks.")
+@click.option("--gamma", type=float, metavar="G", help="With --oracle paper: its memory reuse factor (1).")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def command(
     request: Request,
@@ -67,9 +68,8 @@ def command(
     html: str | None,
     keep: str | None,
     oracle: str,
-    release: str | None,
-    ranks: int | None,
     as_json: bool,
+    **paper: Any,
 ) -> None:
     """Step time, throughput, MFU and memory of MODEL under a plan.
 
@@ -84,15 +84,14 @@ def command(
         from foretell.replicas.paradl.page import answer_paper
 
         _only_steps(request.changed(run=run, disturbance=disturbance), memory, trace or keep or html)
-        plan = str(request.plan) if request.plan is not None else None
-        place = request.cluster.text if request.cluster is not None else None
-        answer_paper(request.model, plan, request.batch or None, place, release, ranks, as_json)
+        gamma = 1.0 if paper["gamma"] is None else paper["gamma"]
+        answer_paper(request, paper["release"], paper["ranks"], gamma, as_json)
         return
-    if release is not None or ranks is not None:
-        raise BadInput("--release and --ranks belong to --oracle paper", fix=EXAMPLE)
+    if any(value is not None for value in paper.values()):
+        raise BadInput("--release, --ranks and --gamma belong to --oracle paper", fix=EXAMPLE)
     if request.cluster is None:
-        paper = request.model.endswith("-paradl") or request.model.endswith(".net")
-        hint = "--on 16xv100-16, or the paper's own: --oracle paper" if paper else EXAMPLE
+        layers = request.model.endswith("-paradl") or request.model.endswith(".net")
+        hint = "--on 16xv100-16, or the paper's own: --oracle paper" if layers else EXAMPLE
         raise BadInput("no cluster is given", where="--on", fix=hint)
     if request.forward and keep is not None:
         raise BadInput("`foretell check` compares training steps", where="--keep", fix="without --forward")
@@ -110,7 +109,8 @@ def _only_steps(request: Request, memory: bool, trace: str | None) -> None:
         ("--trace, --keep or --html", trace),
         ("--memory", memory),
         ("an option about a whole run", request.run != STEP_ALONE),
-        ("a measurement", request.measured != UNMEASURED),
+        ("a measurement", request.measured != UNMEASURED and request.cluster is None),
+        ("a measured run", request.measured.anchors),
         ("a disturbance", request.disturbance),
         ("--forward", request.forward),
     ]

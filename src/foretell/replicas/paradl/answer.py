@@ -97,7 +97,8 @@ def bottlenecks(projection: Projection) -> list[tuple[str, float]]:
 def others(file: LayerFile, row: RowShape, q: ProjectionQuestion) -> dict[str, dict[str, float]]:
     """The same row by the other releases that allow it, an epoch each; Table 3 knows no parts."""
     found: dict[str, dict[str, float]] = {}
-    for name, release in RELEASES.items():
+    for name, release in RELEASES.items() if q.release.platform.name == "abci" else ():
+        release = msgspec.structs.replace(release, gamma=q.release.gamma)
         if name == q.release.name or (release.clean and row.only):
             continue
         asked = question(file, row, q.batch, release)
@@ -120,6 +121,7 @@ def provenance(strategy: str, q: ProjectionQuestion) -> dict[str, Any]:
         "release": q.release.name,
         "source": q.release.source,
         "constants": msgspec.to_builtins(q.release.platform),
+        "gamma": q.release.gamma,
         "quirks": q.release.quirks(strategy),
         "split_layers": [layer.name for layer, split in q.layers if split],
         "interval": f"{accuracy(strategy):.2%}, the mean accuracy that the paper reports for "

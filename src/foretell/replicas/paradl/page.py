@@ -7,11 +7,13 @@ import msgspec
 
 from foretell.cli.table import WIDTH, fit, folded, table
 from foretell.errors import BadInput
+from foretell.model.zoo._layer_file import LayerFile
+from foretell.oracle.request import Request
 from foretell.plan.text import parse
 from foretell.replicas.paradl import release as releases
 from foretell.replicas.paradl.answer import accuracy, answer, fits, interval, others
 from foretell.replicas.paradl.limits import limit, refusals
-from foretell.replicas.paradl.predict import at, checked, layer_file, left_out, project, question
+from foretell.replicas.paradl.predict import at, checked, layer_file, left_out, on_device, project, question
 from foretell.replicas.paradl.projection import Projection, ProjectionQuestion
 from foretell.replicas.paradl.release import Release
 from foretell.replicas.paradl.shapes import RowShape, asked, written
@@ -19,32 +21,34 @@ from foretell.replicas.paradl.shapes import RowShape, asked, written
 EXAMPLE = "foretell predict vgg16-paradl --oracle paper --plan dp16 --batch 512"
 
 
-def answer_paper(
-    model: str,
-    plan: str | None,
-    batch: int | None,
-    cluster: str | None,
-    release_name: str | None,
-    ranks: int | None,
-    as_json: bool,
-) -> None:
+def answer_paper(request: Request, release_name: str | None, ranks: int | None, gamma: float, as_json: bool) -> None:
     """Ask the paper's oracle for one plan, or for every strategy on so many ranks."""
-    if cluster not in (None, "abci"):
-        raise BadInput(f"the paper's oracle knows abci only, not {cluster!r}", fix="--on abci, or nothing")
+    batch, cluster = request.batch or None, request.cluster
+    plan = str(request.plan) if request.plan is not None else None
     if batch is None:
         raise BadInput("no batch is given", fix=EXAMPLE)
     if (plan is None) is (ranks is None):
         raise BadInput("one of --plan and --ranks is needed", fix=f"{EXAMPLE}; or --ranks 64 for every strategy")
-    release = releases.release(releases.DEFAULT if release_name is None else release_name)
-    if plan is not None:
-        click.echo(_one(model, plan, batch, release, as_json))
+    if not 0 < gamma <= 10:
+        raise BadInput(f"{gamma:g} is no reuse factor", where="--gamma", fix="1, or 0.6: memory is 60 % of all layers'")
+    file = layer_file(request.model)
+    if cluster is None or cluster.text == "abci":
+        release = releases.release(releases.DEFAULT if release_name is None else release_name)
+        release = msgspec.structs.replace(release, gamma=gamma)
+    elif release_name in (None, "table3"):
+        release = releases.on_cluster(cluster, gamma)
+        file = on_device(file, request, batch, asked(request.plan).all_ranks if request.plan else ranks or 1)
+    else:
+        what = f"release {release_name} has the constants of abci, not of {cluster.text}"
+        raise BadInput(what, where="--release", fix="--release table3, or --on abci")
+    if request.plan is not None:
+        click.echo(_one(request.model, file, str(request.plan), batch, release, as_json))
     elif ranks is not None:
-        click.echo(_all(model, ranks, batch, release, as_json))
+        click.echo(_all(request.model, file, ranks, batch, release, as_json))
 
 
-def _one(model: str, plan_text: str, batch: int, release: Release, as_json: bool) -> str | bytes:
+def _one(model: str, file: LayerFile, plan_text: str, batch: int, release: Release, as_json: bool) -> str | bytes:
     """A plan."""
-    file = layer_file(model)
     row = asked(parse(plan_text))
     q = question(file, row, batch, release)
     projection = checked(row, q)
@@ -75,7 +79,7 @@ def _page(title: str, q: ProjectionQuestion, projection: Projection, elsewhere: 
         ("", f"it would fit with {projection.most_samples:,.2f} samples a group"),
         ("ranks at most", f"{most.ranks:,}: {most.rule}"),
         ("cost", f"{projection.cost:,} rank-minutes, {projection.ranks:,} ranks for {minutes:,} min"),
-        ("other releases", f"an epoch in {elsewhere}"),
+        *([("other releases", f"an epoch in {elsewhere}")] if elsewhere else []),
     ]
     head = table(["seconds of", "axis", "an epoch, s", "a step, ms"], rows, left=(0, 1))
     lines = [folded(f"{name:<16}{text}", 16) for name, text in facts]
@@ -86,22 +90,16 @@ def _page(title: str, q: ProjectionQuestion, projection: Projection, elsewhere: 
 
 def _used(strategy: str, q: ProjectionQuestion) -> str:
     """Constants and the oddities of a row, in one line that is folded."""
-    platform = q.release.platform
-    constants = (
-        f"abci: NVLink {platform.nvlink_bandwidth / 1e9:g} GB/s and {platform.nvlink_startup * 1e6:g} us in a node,"
-        f" InfiniBand {platform.fabric_bandwidth / 1e9:g} GB/s and cables of {platform.cable_startup * 1e6:g} us"
-        " between nodes"
-    )
     quirks = ", ".join(q.release.quirks(strategy))
-    text = f"release {q.release.name}, {q.release.source}; {constants}" + (f"; oddities: {quirks}" if quirks else "")
-    return folded(text)
+    reused = f"; gamma {q.release.gamma:g}" if q.release.gamma != 1 else ""
+    odd = f"; oddities: {quirks}" if quirks else ""
+    return folded(f"release {q.release.name}, {q.release.source}; {q.release.platform.told}{reused}{odd}")
 
 
-def _all(model: str, ranks: int, batch: int, release: Release, as_json: bool) -> str | bytes:
+def _all(model: str, file: LayerFile, ranks: int, batch: int, release: Release, as_json: bool) -> str | bytes:
     """Every strategy of the paper on so many ranks, the fastest that fits first."""
     if not 1 < ranks <= 10**6:
         raise BadInput(f"{ranks} ranks", fix="--ranks 2 to 1,000,000, or --plan dp1 for one")
-    file = layer_file(model)
     answered: list[tuple[RowShape, ProjectionQuestion, Projection]] = []
     refused: dict[str, str] = {}
     for row in at(ranks, release.platform.node):

@@ -7,8 +7,11 @@ the widest level that its ranks span.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import msgspec
 
+from foretell.hardware.cluster import Cluster
 from foretell.units import Quantity
 
 
@@ -76,6 +79,15 @@ class Platform(msgspec.Struct, frozen=True, kw_only=True):
         startup = self._by_level(ranks, (inside, out), direct.startup)
         return HockneyLink(startup, self._by_level(ranks, (self.plx_bandwidth,), direct.bandwidth))
 
+    @property
+    def told(self) -> str:
+        """Its links, in words."""
+        return (
+            f"abci: NVLink {self.nvlink_bandwidth / 1e9:g} GB/s and {self.nvlink_startup * 1e6:g} us in a node,"
+            f" InfiniBand {self.fabric_bandwidth / 1e9:g} GB/s and cables of {self.cable_startup * 1e6:g} us"
+            " between nodes"
+        )
+
     def _by_level(self, ranks: Quantity, inner: tuple[float, ...], outer: Quantity) -> Quantity:
         """The first of `inner` whose level (node, leaf, rack) holds the ranks, else `outer`."""
         levels = (self.node, self.leaf, self.rack)[: len(inner)]
@@ -85,3 +97,57 @@ class Platform(msgspec.Struct, frozen=True, kw_only=True):
         import numpy
 
         return numpy.select([ranks <= level for level in levels], list(inner), outer)
+
+
+class RankLevel(NamedTuple):
+    """What a ring pays whose ranks lie within a level of a cluster."""
+
+    name: str
+    ranks: int
+    startup: float
+    bandwidth: float
+
+
+class ClusterPlatform(Platform, frozen=True, kw_only=True):
+    """Any cluster in the paper's terms: a start-up time and a bandwidth for each of its levels."""
+
+    cable_startup: float = 0.0
+    levels: tuple[RankLevel, ...]
+
+    @property
+    def told(self) -> str:
+        links = (f"{one.name} {one.bandwidth / 1e9:.3g} GB/s and {one.startup * 1e6:.3g} us" for one in self.levels)
+        return f"{self.name}: {', '.join(links)}"
+
+    def link(self, ranks: Quantity) -> HockneyLink:
+        last = self.levels[-1]
+        if isinstance(ranks, int | float):
+            held = next((one for one in self.levels if ranks <= one.ranks), last)
+            return HockneyLink(held.startup, held.bandwidth)
+        import numpy
+
+        inside = [ranks <= one.ranks for one in self.levels]
+        startup = numpy.select(inside, [one.startup for one in self.levels], last.startup)
+        return HockneyLink(startup, numpy.select(inside, [one.bandwidth for one in self.levels], last.bandwidth))
+
+    def link_by_host(self, ranks: Quantity) -> HockneyLink:
+        return self.link(ranks)
+
+
+def of_cluster(cluster: Cluster) -> ClusterPlatform:
+    """Latencies as they are told, bandwidths as rings reach them; between nodes all ports of a node carry a ring."""
+    levels: list[RankLevel] = []
+    inside = 1
+    for level in cluster.levels:
+        inside *= level.size
+        link = level.link
+        rate = link.reached("ring", inside) * (level.ports if link.per_port else 1) / level.oversubscription
+        levels.append(RankLevel(link.name, inside, link.latency_seconds, rate))
+    device = cluster.device
+    return ClusterPlatform(
+        name=cluster.text,
+        memory=device.memory_bytes,
+        speed=device.matrix_rate("fp32"),
+        node=cluster.ranks_per_node,
+        levels=tuple(levels),
+    )

@@ -9,6 +9,10 @@ from foretell.errors import BadInput
 from foretell.model import zoo
 from foretell.model.zoo._layer_file import LayerFile, read
 from foretell.model.zoo.paradl import NETWORKS, Paradl
+from foretell.oracle.predict import predict
+from foretell.oracle.request import Request
+from foretell.oracle.resolve import resolve
+from foretell.plan.plan import Plan
 from foretell.replicas.paradl import rows, table3
 from foretell.replicas.paradl.choice import split_layers
 from foretell.replicas.paradl.limits import refusals
@@ -36,6 +40,20 @@ def layer_file(spec: str) -> LayerFile:
     if fields.dtype != "fp32":
         raise BadInput(f"the paper counts 4 bytes an element, not {fields.dtype}", where=spec, fix=name)
     return fields.file()
+
+
+def on_device(file: LayerFile, request: Request, batch: int, ranks: int) -> LayerFile:
+    """The file with seconds of the cluster's device. A path's own seconds are a person's profile and stay; those of the
+    paper's networks are a V100's, and ours take their place: forward and backward of a rank's samples, with what was
+    measured of the device or the model (--calibration, --profile), shared out by flops as the paper does."""
+    if request.model.endswith(".net") and file.seconds:
+        return file
+    samples = max(1, batch // ranks)
+    one = request.changed(plan=Plan(), batch=samples)
+    asked = resolve(one)
+    found = predict(asked.setting, asked.place)
+    passes = sum(found.breakdown.get(part, 0.0) for part in ("forward", "backward", "host"))
+    return file.timed(passes / samples)
 
 
 def timed(file: LayerFile, release: Release) -> LayerFile:

@@ -49,7 +49,8 @@ class ProjectionQuestion(msgspec.Struct, frozen=True, kw_only=True):
 
     def most_samples(self, activations: Quantity, weights: Quantity) -> Quantity:
         """Samples of a group for which the memory of one rank is enough."""
-        return (self.release.platform.memory / self.release.platform.item / 2 - weights) / activations
+        room = self.release.platform.memory / self.release.gamma
+        return (room / self.release.platform.item / 2 - weights) / activations
 
     def stages(self) -> list[list[LayerLine]]:
         """Layers in order, a new stage when the mean of all stages would be passed: the tool's greedy rule."""
@@ -133,7 +134,7 @@ def projected(
         steps=q.steps,
         computation=computation,
         terms=terms,
-        memory=2 * q.size(q.samples * activations + weights),
+        memory=q.release.gamma * 2 * q.size(q.samples * activations + weights),
         most_samples=q.most_samples(activations, weights),
     )
 
@@ -158,7 +159,7 @@ def pipelined(
         computation=computation,
         bubble=computation * (q.ranks - 1) / slots,
         terms=(Term("activations to the next stage", "pp", 2 * q.file.samples / q.batch * (slots - 1) * sent),),
-        memory=max(2 * q.size(kept * inputs + weights) for inputs, weights in held),
+        memory=max(q.release.gamma * 2 * q.size(kept * inputs + weights) for inputs, weights in held),
         most_samples=min(q.most_samples(inputs, weights) for inputs, weights in held) * q.batch / kept,
         stages=tuple(
             ParadlStage(stage[0].name, stage[-1].name, len(stage), sum(layer.seconds for layer in stage))

@@ -9,7 +9,8 @@ from __future__ import annotations
 import msgspec
 
 from foretell.errors import UnknownName
-from foretell.replicas.paradl.platform import Platform
+from foretell.hardware.cluster import Cluster
+from foretell.replicas.paradl.platform import Platform, of_cluster
 
 
 class Release(msgspec.Struct, frozen=True, kw_only=True):
@@ -18,6 +19,9 @@ class Release(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     source: str
     platform: Platform
+
+    gamma: float = 1.0
+    """The paper's reuse factor: what memory really takes, over the plain sum of all layers (section 4.1)."""
 
     clean: bool = False
     """The rows of the paper's Table 3 instead of the tool's; no other field but the platform counts."""
@@ -121,6 +125,12 @@ RELEASES: dict[str, Release] = {
 }
 
 DEFAULT = "2020"
+
+
+def on_cluster(cluster: Cluster, gamma: float) -> Release:
+    """Table 3 with the links and the memory of a cluster."""
+    source = "Table 3 of the paper, with the links, the memory and the layers' seconds of this cluster"
+    return Release(name="table3", source=source, platform=of_cluster(cluster), clean=True, gamma=gamma)
 
 
 def release(name: str) -> Release:

@@ -21,6 +21,10 @@ class RowShape(msgspec.Struct, frozen=True):
     segments: int = 1
     only: str = ""  # layers that are split; empty: as the tool has it
 
+    @property
+    def all_ranks(self) -> int:
+        return self.groups * self.ranks
+
 
 SHAPES: Final = "dp1, dp16, spatial4, pp4:gpipe +m8, filter4, channel4, dp256 filter4, dp256 spatial4"
 """A plan of each of the eight rows."""
