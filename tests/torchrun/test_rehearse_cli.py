@@ -39,6 +39,27 @@ for step in range(1000):
     assert torch.isfinite(seen) and torch.isfinite(norm) and norm > 0
 """
 
+TWO_AXES = """
+import torch, torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+dist.init_process_group()
+mesh = init_device_mesh("cpu", (8, 8), mesh_dim_names=("dp", "tp"))
+model = nn.Sequential(*[nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 64)) for _ in range(4)])
+for block in model:
+    parallelize_module(block, mesh["tp"], {"0": ColwiseParallel(), "2": RowwiseParallel()})
+    fully_shard(block, mesh=mesh["dp"])
+fully_shard(model, mesh=mesh["dp"])
+optimizer = torch.optim.AdamW(model.parameters())
+while True:
+    model(torch.randn(32, 64)).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
 ACCELERATE = """
 import torch
 from accelerate import Accelerator
@@ -120,8 +141,17 @@ def test_a_rank_that_ends_leaves_a_message_and_nothing_else(tmp_path: Path, how:
     assert not list(tmp_path.glob("kept/*"))
 
 
-@pytest.mark.parametrize("source, plan", [(FSDP, "dp64:zero3"), (ACCELERATE, "dp64")], ids=["fsdp2", "accelerate"])
-def test_a_script_runs_as_it_is_and_its_plan_is_recognised(tmp_path: Path, source: str, plan: str) -> None:
+SHARED, SUMMED = {"all-gather", "reduce-scatter"}, {"all-reduce"}
+
+
+@pytest.mark.parametrize(
+    "source, plan, sent",
+    [(FSDP, "dp64:zero3", SHARED), (ACCELERATE, "dp64", SUMMED), (TWO_AXES, "dp8:zero3 tp8", SHARED | SUMMED)],
+    ids=["fsdp2", "accelerate", "two axes"],
+)
+def test_a_script_runs_as_it_is_and_its_plan_is_recognised(
+    tmp_path: Path, source: str, plan: str, sent: set[str]
+) -> None:
     if "accelerate" in source:
         pytest.importorskip("accelerate")
     (tmp_path / "train.py").write_text(source)
@@ -130,8 +160,7 @@ def test_a_script_runs_as_it_is_and_its_plan_is_recognised(tmp_path: Path, sourc
     assert ran.returncode == 0, ran.stderr
     found = documented("rehearse --script", ran.stdout)
     assert found["recognised"] == plan and len(found["steps"]) == 2 and found["allocated"] > found["resting"] > 0
-    kinds = {one["kind"] for one in found["collectives"] if one["payload"] > 64}
-    assert kinds == ({"all-gather", "reduce-scatter"} if plan.endswith("zero3") else {"all-reduce"})
+    assert {one["kind"] for one in found["collectives"] if one["payload"] > 64} == sent
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from foretell.cli.run_pages import comparison_page, show_seconds
 from foretell.cli.table import WIDTH, fit, folded_lines, table
-from foretell.units import show_bytes
+from foretell.units import show_bytes, show_percent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,6 +34,7 @@ def page(found: Rehearsed, measured: Measurement, compared: Comparison) -> str:
         ("messages", f"as they are priced on {asked.cluster}" if asked.priced else "take no time"),
         ("extended", _extended(measured)),
         ("step", f"{show_seconds(measured.step_seconds)} over {measured.samples.n} steps"),
+        ("host-bound", f"{show_percent(measured.idle)} of it: no kernel ran" if measured.idle else ""),
         ("memory", f"{show_bytes(measured.memory_bytes)} of tensors on the fullest{reserved}"),
         ("record", measured.record),
     ]
@@ -41,13 +42,18 @@ def page(found: Rehearsed, measured: Measurement, compared: Comparison) -> str:
     notes = [f"Two shallower models stand for it: {found.why}."] if found.why else []
     if here.device != theirs.name:
         notes.append(
-            f"Kernels, host and allocator are those of {here.device} here, not of {theirs.name}: the prediction beside "
-            f"it is for {asked.cluster} with {here.device} in its place, and it is no anchor for {theirs.name}."
+            f"{other_device(here.device, theirs.name)}: the prediction beside it is for {asked.cluster} with "
+            f"{here.device} in its place, and it is no anchor for {theirs.name}."
         )
     notes.append(f"Not seen in a rehearsal: {'; '.join(UNSEEN)}.")
     told = "\n\n".join(folded_lines(note) for note in notes)
     ranks = [_by_rank(found.reports)] if len(found.reports) > 1 else []
     return "\n\n".join([head, *ranks, comparison_page(compared), told])
+
+
+def other_device(here: str, theirs: str) -> str:
+    """That kernels are not those of the cluster."""
+    return f"Kernels, host and allocator are those of {here} here, not of {theirs}"
 
 
 def _extended(measured: Measurement) -> str:

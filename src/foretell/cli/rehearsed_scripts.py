@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from foretell.cli.rehearse_pages import other_device
 from foretell.cli.run_pages import show_seconds
 from foretell.cli.table import folded_lines, table
 from foretell.errors import BadInput
@@ -109,6 +110,7 @@ def _record(asked: RehearsedScript, report: ScriptReport, folder: str) -> dict[s
 def _told(asked: RehearsedScript, report: ScriptReport, found: dict[str, Any], as_json: bool) -> str:
     import msgspec
 
+    from foretell.hardware import catalog
     from foretell.runtime.recording import machine
     from foretell.runtime.rehearsal import UNSEEN
     from foretell.runtime.script_report import described
@@ -128,5 +130,7 @@ def _told(asked: RehearsedScript, report: ScriptReport, found: dict[str, Any], a
     head = "\n".join(f"{name:<14}{text}" for name, text in facts)
     rows = [[kind, among, f"{count}", show_bytes(size)] for kind, among, count, size in described(report.collectives)]
     traffic = table(["a step's", "among", "count", "bytes in all"], rows, left=(0, 1)) if rows else "collectives: none"
-    note = f"Values of others are this rank's own. Not seen in a rehearsal: {'; '.join(UNSEEN)}."
+    own, theirs = machine(report.device).device, catalog.cluster(asked.cluster).device.name
+    other = f"{other_device(own, theirs)}. " if own != theirs else ""
+    note = f"{other}Values of others are this rank's own. Not seen in a rehearsal: {'; '.join(UNSEEN)}."
     return "\n\n".join([head, traffic, folded_lines(note)])

@@ -157,6 +157,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     collectives: list[Collective] = []
     trace: list[Happening] = []  # of one more step
     exposed: dict[str, float] = {}  # seconds of it, by axis, in which a GPU only talked to others
+    idle: float = 0.0  # share of it in which a GPU waited for its host
     allocated: int = 0  # bytes at the fullest moment of a step
     resting: int = 0  # bytes between two steps
     reserved: int = 0  # bytes that a GPU's allocator held for them; 0: what is not in tensors is not kept

@@ -54,6 +54,7 @@ class Measurement(Observation, frozen=True, kw_only=True):
     staleness: dict[str, float] = {}  # noqa: RUF012 mean, most, and how many updates: how often
     pace: float = 0.0  # seconds a gradient was to take in the mean, by waiting, before stragglers; 0: as it computes
     late: int = 0  # gradients that took longer
+    idle: float = 0.0  # share of a step in which a GPU waited for its host; 0 on processors, which are their hosts
     rehearsed: tuple[int, ...] = ()  # ranks that ran alone, of a rehearsal; none: all ran
     depths: tuple[int, ...] = ()  # layers of the two models that it was extended from; none: of its own
     record: str = ""
@@ -116,6 +117,7 @@ def measurement(assignment: Assignment, plan: str, batch: int, reports: Sequence
         staleness=_staleness(reports),
         pace=assignment.tempo.seconds,
         late=sum(report.late for report in reports),
+        idle=critical.idle,
         rehearsed=tuple(report.rank for report in reports) if asked else (),
         depths=asked.depths if asked else (),
     )

@@ -117,15 +117,18 @@ class DeviceLine:
     host, as with NCCL."""
 
     def __init__(self, device: torch.device) -> None:
-        self._device, self._stream = device, torch.cuda.Stream(device)
+        self._device, self._stream, self._filling = device, torch.cuda.Stream(device), torch.cuda.Stream(device)
         self._mark = torch.zeros(1, device=device)  # torch's futures wait for the devices of what they hold
         self._arrived: list[Any] = []  # events
 
     def do(self, seconds: float, fill: Callable[[], None], result: Any) -> Work:
-        self._stream.wait_stream(torch.cuda.current_stream(self._device))
-        with torch.cuda.stream(self._stream):
+        for stream in (self._stream, self._filling):
+            stream.wait_stream(torch.cuda.current_stream(self._device))
+        with torch.cuda.stream(self._filling):
             fill()
+        with torch.cuda.stream(self._stream):
             _sleep(seconds, self._device)
+            self._stream.wait_stream(self._filling)  # numbers come within the time of their message
             return self._done(result)
 
     def begin(self, arrivals: Sequence[float]) -> None:

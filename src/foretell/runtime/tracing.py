@@ -23,6 +23,9 @@ FIRST = 1000
 COMMUNICATION = ("nccl", "gloo:")
 """How kernels and operators begin that talk to other ranks."""
 
+SLEEPS = "spin_kernel"
+"""In the name of the kernel that stands for a message in a rehearsal (`torch.cuda._sleep`)."""
+
 
 def merged(reports: Sequence[Report], predicted: Simulated | None) -> dict[str, Any]:
     """Both as plain data, in the Trace Event Format."""
@@ -85,8 +88,17 @@ def exposed_seconds(trace: Iterable[Happening]) -> float:
     for one in trace:
         if one.thread.startswith("device"):
             span = (one.start, one.start + one.nanoseconds)
-            (talking if one.name.lower().startswith(COMMUNICATION) else computing).append(span)
+            talks = one.name.lower().startswith(COMMUNICATION) or SLEEPS in one.name
+            (talking if talks else computing).append(span)
     return (_covered([*talking, *computing]) - _covered(computing)) / 1e9
+
+
+def idle_share(trace: Iterable[Happening]) -> float:
+    """The share of a step in which no kernel runs on a device, and none stands for a message: it waits for its host."""
+    spans = [(one.start, one.start + one.nanoseconds) for one in trace if one.thread.startswith("device")]
+    if not spans:
+        return 0.0
+    return 1 - _covered(spans) / max(1, max(end for _, end in spans) - min(start for start, _ in spans))
 
 
 def _covered(spans: Iterable[tuple[int, int]]) -> int:

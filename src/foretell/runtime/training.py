@@ -36,7 +36,7 @@ from foretell.runtime.rehearsed_world import begin_step
 from foretell.runtime.skewed import batches_of
 from foretell.runtime.subject import Driver, Subject, TorchOptimizer
 from foretell.runtime.tasks import Batch, Task, task
-from foretell.runtime.tracing import exposed_seconds
+from foretell.runtime.tracing import exposed_seconds, idle_share
 from foretell.runtime.waiting import told
 from foretell.runtime.watching import Watching
 
@@ -213,6 +213,7 @@ def trained(
         looks=progress.looks,
         epoch_samples=training.task.samples(training.model.like),
         trace=watched if assignment.traced else [],
+        idle=idle_share(watched),
         exposed={_works(training): exposed_seconds(watched)} if watched and _alone(training) else {},
         collectives=progress.collectives,
         allocated=progress.peak,
@@ -302,7 +303,8 @@ def _alone(training: RankTraining) -> bool:
 
 def _watched(training: RankTraining) -> list[Happening]:
     """One more step under the profiler, where somebody wants to see it, or a GPU is to tell what it waits for."""
-    if not training.assignment.traced and not _alone(training):
+    alone = training.assignment.rehearsal is not None and training.device.type == "cuda"
+    if not training.assignment.traced and not _alone(training) and not alone:
         return []
     measured, training.clock = training.clock, Clock(training.device)
     watching = Watching(training.device, training.clock)

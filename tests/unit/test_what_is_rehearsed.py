@@ -8,8 +8,9 @@ import pytest
 from foretell.errors import BadInput
 from foretell.hardware import catalog
 from foretell.runtime import message_prices, rehearsal
-from foretell.runtime.assignment import Assignment, Rehearsal, Report
+from foretell.runtime.assignment import Assignment, Happening, Rehearsal, Report
 from foretell.runtime.script_report import GroupTraffic, ScriptReport, recognised
+from foretell.runtime.tracing import exposed_seconds, idle_share
 
 DEEP = "gpt:layers=24,hidden=64,heads=4,vocab=128,seq=32"
 
@@ -109,3 +110,14 @@ GRADIENTS = 10_000_000
 def test_a_plan_is_recognised_from_messages(collectives: list[tuple[str, int, int, int, int]], plan: str) -> None:
     rows = [GroupTraffic(*one) for one in collectives]
     assert recognised(ScriptReport(collectives=rows, gradients=GRADIENTS), 64) == plan
+
+
+def test_what_no_kernel_covers_is_waiting_for_the_host() -> None:
+    kernels = [
+        ("gemm", "device, stream 7", 0, 40),
+        ("spin_kernel", "device, stream 9", 30, 30),
+        ("add", "device, 7", 80, 20),
+    ]
+    trace = [Happening(*one) for one in kernels] + [Happening("aten::mm", "thread 0", 0, 1000)]
+    assert idle_share(trace) == pytest.approx(0.2) and idle_share([]) == 0.0
+    assert exposed_seconds(trace) == pytest.approx(20e-9)  # of the message, what no product hides
