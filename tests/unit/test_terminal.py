@@ -206,3 +206,10 @@ def test_words_of_files_are_shown_and_not_obeyed(tmp_path: Path, foretell: Any) 
     assert not any(line.strip().startswith("try    all good") for line in ran.err.splitlines())
     assert table(["a"], [["x\x1b[2Jy\nz"]]).splitlines()[-1] == "x\\x1b[2Jy\\nz"
     assert folded("a\x1b]0;b\x07c") == "a\\x1b]0;b\\x07c"
+
+
+@pytest.mark.parametrize("more", [("--validate-every", "2"), ("--noise-every", "2"), ("--checkpoint", "kept")])
+def test_a_run_of_forward_passes_learns_nothing(foretell: Any, more: tuple[str, str]) -> None:
+    found = foretell("run", "lenet", "--plan", "dp2", "--forward", *more)
+    assert found.code == 2
+    assert f"{more[0]}, and nothing is trained" in found.err
