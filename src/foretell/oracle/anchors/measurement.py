@@ -86,7 +86,9 @@ def _flat(content: dict[str, Any], path: Path) -> dict[str, Any]:
 
 def _same_device(content: dict[str, Any], path: Path) -> None:
     """Refuse the rehearsal of a rank on another device than the cluster has that it is of."""
-    asked, machine = {**content, **content.get("assignment", {})}.get("rehearsal"), content.get("machine")
+    run = content.get("assignment")
+    asked: Any = (cast("dict[str, Any]", run) if isinstance(run, dict) else content).get("rehearsal")
+    machine: Any = content.get("machine")
     if not isinstance(asked, dict) or not isinstance(machine, dict):
         return
     text, own = str(cast("dict[str, Any]", asked).get("cluster")), cast("dict[str, Any]", machine).get("device")
