@@ -16,7 +16,19 @@ from foretell.plan.members import policies, strategies
 from foretell.plan.plan import Plan, axis_text, part_of, policy_text
 from foretell.plan.policy import Policy
 from foretell.plan.strategy import Strategy
-from foretell.plan.syntax import LARGEST, MOST, Factor, Flags, Fraction, Number, Numbers, Option, Size, WordChoice
+from foretell.plan.syntax import (
+    LARGEST,
+    MOST,
+    Factor,
+    Flags,
+    Fraction,
+    JoinedWords,
+    Number,
+    Numbers,
+    Option,
+    Size,
+    WordChoice,
+)
 from foretell.plan.text import LONGEST, parse
 from law_examples import reached
 
@@ -34,6 +46,10 @@ def values(option: Option) -> st.SearchStrategy[Any]:
     if isinstance(option, Flags):
         chosen = st.sets(st.sampled_from(option.words), min_size=1)
         return chosen.map(lambda words: tuple(word for word in option.words if word in words))
+    if isinstance(option, JoinedWords):
+        joined = st.sets(st.sampled_from([word for word in option.words if option.joins(word)]), min_size=2)
+        some = joined.map(lambda words: ",".join(word for word in option.words if word in words))
+        return st.one_of(st.sampled_from(option.words), some)
     if isinstance(option, Size):
         units = st.sampled_from((1, 10**3, 10**6, 2**10, 2**20))
         return st.builds(lambda number, unit: number * unit, st.integers(1, LARGEST // 2**20), units)

@@ -49,6 +49,13 @@ CASES = (
     (LLAMA, "dp4 +m2 +tf32"),
     (LLAMA, "dp2 +recompute:full"),
     (LLAMA, "dp4:zero3 +recompute:block"),
+    (LLAMA, "dp2 +recompute:operators"),
+    (LLAMA, "dp2:zero3 +recompute:attention,mlp"),
+    (MIXTURE, "dp2 +recompute:moe"),
+    (
+        f"{DEEPSEEK.replace('first_dense=2', 'first_dense=1')},experts=4,top_k=2,expert_ffn=12,groups=2,top_groups=1",
+        "dp2 +recompute:shared_experts",
+    ),
     (LLAMA, "dp2:zero3,shard2"),
     (LLAMA, "tp2 +m2"),
     (f"{LLAMA},qk_norm=true,qkv_bias=true", "tp2:sp +m2"),

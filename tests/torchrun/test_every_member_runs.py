@@ -12,7 +12,7 @@ import test_stash
 from foretell.plan.members import policies, strategies
 from foretell.plan.policy import Policy
 from foretell.plan.strategy import Strategy
-from foretell.plan.syntax import Flags, WordChoice
+from foretell.plan.syntax import Flags, JoinedWords, WordChoice
 from foretell.plan.text import parse
 from foretell.runtime.methods import choice
 
@@ -46,6 +46,7 @@ ELSEWHERE = {
 REFUSED = {
     *("precision fp8", "precision mxfp8", "precision nvfp4", "execution captured"),
     *("base nf4-dq", "base fp4", "base gptq4"),
+    *("recompute layernorm", "recompute moe_act", "recompute mla_up_proj"),  # whose outputs a checkpoint cannot drop
 }
 """By name and with a reason, before anything starts."""
 
@@ -53,7 +54,7 @@ REFUSED = {
 def _known(member: type[Strategy] | type[Policy]) -> Iterator[str]:
     """Every form that a strategy or policy can have: each of some words, and each field that has a number."""
     for option in member.syntax:
-        words = option.words if isinstance(option, WordChoice | Flags) else (option.field,)
+        words = option.words if isinstance(option, WordChoice | Flags | JoinedWords) else (option.field,)
         yield from (f"{member.word} {word}" for word in words)
 
 
@@ -62,7 +63,7 @@ def _forms(part: Strategy | Policy) -> Iterator[str]:
     usual = type(part)(ranks=1) if isinstance(part, Strategy) else type(part)()
     for option in part.syntax:
         value = getattr(part, option.field)
-        if isinstance(option, WordChoice | Flags):
+        if isinstance(option, WordChoice | Flags | JoinedWords):
             yield from (f"{part.word} {word}" for word in option.spell(value).split(",") if word)
         elif value != getattr(usual, option.field):
             yield f"{part.word} {option.field}"

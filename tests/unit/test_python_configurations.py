@@ -63,15 +63,15 @@ def registry(folder: Path, function: str, name: str = "", component: str = "mode
 def test_torchtitan_counts_tokens(tmp_path: Path, name: str) -> None:
     recipe = registry(tmp_path, "base", name).recipe(Launch(8))
     assert (recipe.micro_batch, recipe.sequence, recipe.batch, recipe.model) == (1, 8192, 8, "llama3-8b")
-    assert str(put_together(recipe)) == "dp8:zero3 +bf16 +captured"
+    assert str(put_together(recipe)) == "dp8:zero3 +recompute:operators +bf16 +captured"
 
 
 @pytest.mark.parametrize(("name", "model"), [("", "llama3-8b"), ("llama3", "llama3-8b"), ("qwen3", "qwen3-8b")])
 def test_torchtitan_converters_and_compilation(tmp_path: Path, name: str, model: str) -> None:
     recipe = registry(tmp_path, "low", name).recipe(Launch(8))
-    assert (str(put_together(recipe)), recipe.model) == ("dp8:zero3 +fp8 +compiled", model)
+    assert (str(put_together(recipe)), recipe.model) == ("dp8:zero3 +recompute:operators +fp8 +compiled", model)
     loss = registry(tmp_path, "low", name, component="loss").recipe(Launch(8))
-    assert str(put_together(loss)) == "dp8:zero3 +fp8"
+    assert str(put_together(loss)) == "dp8:zero3 +recompute:operators +fp8"
 
 
 def test_experts_need_their_ranks(tmp_path: Path) -> None:
