@@ -364,6 +364,7 @@ class Told:
 
     step_seconds: float
     fits: bool
+    usable: float = 8.0
 
     @property
     def memory(self) -> Any:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
 import time
 
 from foretell.cli.table import WIDTH, fit
-from foretell.errors import MissingExtra
+from foretell.errors import BadInput, MissingExtra
 
 PATIENCE = 0.2
 """Seconds between two lines of progress."""
@@ -20,6 +21,14 @@ def needs_torch(what: str, extra: str = "torch") -> None:
     """Refuse politely where PyTorch is not installed."""
     if importlib.util.find_spec("torch") is None:
         raise MissingExtra(f"{what} needs torch", fix=f"pip install 'foretell[{extra}]'")
+
+
+def checked_threads(count: int) -> int:
+    """Threads of a rank: at most the cores of this machine, which more of them would only fight for."""
+    cores = os.cpu_count() or 1
+    if not 0 <= count <= cores:
+        raise BadInput(f"--threads {count}: this machine has {cores} cores", where="--threads", fix=f"1 to {cores}")
+    return count
 
 
 class StatusLine:

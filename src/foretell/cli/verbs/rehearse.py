@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from foretell.cli.measuring import needs_torch
+from foretell.cli.measuring import checked_threads, needs_torch
 from foretell.cli.request_options import CALIBRATION, ONE_PLAN, on_cluster, taken, under_plan, with_options
 from foretell.errors import BadInput
 
@@ -89,6 +89,7 @@ def _assignment(request: Request, options: dict[str, Any]) -> Assignment:
     plan, cluster = asked.setting.plan, request.cluster.text
     if options["device"] == "cuda" and not this_machine.gpus():
         raise BadInput("this machine has no GPU that torch can use", where="--device", fix="--device cpu")
+    checked_threads(options["threads"])
     calibration, first = request.measured.calibration, (options["ranks"] or (0,))[0]
     return Assignment(
         model=asked.request.model,

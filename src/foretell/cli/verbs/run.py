@@ -12,7 +12,7 @@ import click
 import msgspec
 
 from foretell.cli.disturbance_options import disturbed
-from foretell.cli.measuring import needs_torch
+from foretell.cli.measuring import checked_threads, needs_torch
 from foretell.cli.notes import tell_notes
 from foretell.cli.request_options import FORWARD, ONE_PLAN, asks, taken
 from foretell.cli.run_pages import comparison_page, page
@@ -108,7 +108,7 @@ def _assignment(asked: Resolved, options: dict[str, Any]) -> Assignment:
     for name in ("steps", "threads"):
         if options[name] is not None:
             _at_least_one(f"--{name}", options[name])
-    options["threads"] = options["threads"] or 0
+    options["threads"] = checked_threads(options["threads"] or 0)
     for name in ("validate_every", "noise_every", "checkpoints", "method") if asked.request.forward else ():
         if options[name]:
             option = f"--{name.replace('_', '-').removesuffix('s')}"
