@@ -115,7 +115,7 @@ def test_links_say_how_they_are_known() -> None:
 
 def test_trainers_are_fitted_where_their_sources_say_so() -> None:
     fitted = {name for name in names() if software(trainer(name)) == MEASURED}
-    assert {"nanotron", "megatron-deepspeed", "llm-foundry"} <= fitted
+    assert {"nanotron", "megatron-deepspeed", "internevo"} <= fitted
     assert not fitted & {"pytorch", "fsdp", "chainer", "torchtitan"}
 
 
