@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 import pytest
 
@@ -79,6 +81,24 @@ def test_ranks_and_depths_that_cannot_be() -> None:
     asked = msgspec.structs.replace(_asked("dp64"), rehearsal=Rehearsal(0, "64xcpu", depths=(8, 4)))
     with pytest.raises(BadInput, match="depths 8, 4"):
         rehearsal.rehearsed(asked, (0,), 1e9, Stub())
+
+
+@pytest.mark.parametrize(
+    "plan, instead",
+    [
+        ("local4:tau4", "dp4"),
+        ("gossip4", "dp4"),
+        ("ps4", "dp4"),
+        ("ps4:async", "dp4"),
+        ("pp4:stash +m4", "pp4:1f1b +m4"),
+    ],
+)
+def test_ranks_that_need_what_others_have_are_refused_with_a_plan_that_is_rehearsed(plan: str, instead: str) -> None:
+    run = Stub()
+    with pytest.raises(BadInput, match=re.escape(f"--plan '{instead}'")):
+        rehearsal.rehearsed(_asked(plan), (0,), 1e9, run)
+    assert not run.asked
+    assert rehearsal.rehearsed(_asked(instead), (0,), 1e9, run).reports
 
 
 def test_messages_take_what_the_prediction_says() -> None:
