@@ -105,7 +105,8 @@ def _record(asked: RehearsedScript, report: ScriptReport, folder: str) -> dict[s
         **msgspec.to_builtins(report),
     }
     found.pop("failure")
-    content = {**found, "machine": msgspec.to_builtins(machine(report.device)), "rehearsal": {"cluster": asked.cluster}}
+    rehearsal = {"cluster": asked.cluster, "priced": asked.priced}
+    content = {**found, "machine": msgspec.to_builtins(machine(report.device)), "rehearsal": rehearsal}
     made = record("answer", content, versions=report.versions, cluster=asked.cluster, plan=found["recognised"])
     return {**found, "cluster": asked.cluster, "record": str(write(Path(folder) if folder else home(), made))}
 
