@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -161,20 +162,36 @@ def test_a_script_runs_as_it_is_and_its_plan_is_recognised(
     found = documented("rehearse --script", ran.stdout)
     assert found["recognised"] == plan and len(found["steps"]) == 2 and found["allocated"] > found["resting"] > 0
     assert {one["kind"] for one in found["collectives"] if one["payload"] > 64} == sent
+    kept = json.loads((tmp_path / found["record"]).read_text())
+    assert kept["content"]["rehearsal"] == {"cluster": "64xcpu", "priced": False}
 
 
 @pytest.mark.parametrize(
-    "source, said",
+    "source, said, way_out",
     [
-        ("raise ValueError('no data')", "ValueError: no data"),
-        ("import os; os.kill(os.getpid(), 9)", "ended with -9; the kernel does so when memory runs out"),
-        ("print('done')", "no optimizer of the script stepped"),
-        ("while True: pass", "did not do 5 steps within 20 seconds"),
+        ("raise ValueError('no data')", "ValueError: no data", "the same script alone"),
+        ("import os; os._exit(7)", "process ended with 7", "the same script alone"),
+        (
+            "import os; os.kill(os.getpid(), 9)",
+            "ended with -9; the kernel does so when memory runs out",
+            "a smaller batch or model in the script",
+        ),
+        ("print('done')", "no optimizer of the script stepped", "more steps in the script"),
     ],
 )
-def test_a_script_that_fails_is_told_and_leaves_nothing(tmp_path: Path, source: str, said: str) -> None:
+def test_a_script_that_fails_is_told_and_leaves_nothing(tmp_path: Path, source: str, said: str, way_out: str) -> None:
     (tmp_path / "train.py").write_text(source)
+    asked = ("rehearse", "--script", "--on", "4xcpu", "--steps", "2", "--records", "kept")
+    ran = _ran(*asked, "--", "train.py", folder=tmp_path)
+    told = re.sub(r"\s+", " ", ran.stderr)
+    assert ran.returncode == 2 and said in told and f" try {way_out}" in told
+    assert not list(tmp_path.glob("kept/*"))
+
+
+def test_a_script_without_an_end_is_ended(tmp_path: Path) -> None:
+    """However slow this machine is: also where the time is over before the script begins."""
+    (tmp_path / "train.py").write_text("while True: pass")
     asked = ("rehearse", "--script", "--on", "4xcpu", "--steps", "2", "--timeout", "20", "--records", "kept")
     ran = _ran(*asked, "--", "train.py", folder=tmp_path)
-    assert ran.returncode == 2 and said in re.sub(r"\s+", " ", ran.stderr)
+    assert ran.returncode == 2 and "did not do 5 steps within 20 seconds" in re.sub(r"\s+", " ", ran.stderr)
     assert not list(tmp_path.glob("kept/*"))

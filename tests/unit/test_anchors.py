@@ -133,6 +133,34 @@ def test_a_profiler_trace_tells_kernels_messages_and_gaps(tmp_path: Path) -> Non
     assert merged([(0, 2), (1, 3), (5, 6)]) == [(0, 3), (5, 6)]
 
 
+def _rehearsed(folder: Path, script: bool, **more: Any) -> Path:
+    """The record of a rehearsal on a device of the cluster."""
+    rehearsal, step = {"rank": 0, "cluster": "8xh100", **more}, {"batch": 32, "step_seconds": 0.5}
+    of_run = {"assignment": {"rehearsal": rehearsal}, "measurement": step}
+    content = {"rehearsal": rehearsal, "step_seconds": 0.5, "script": "train.py"} if script else of_run
+    told = {"kind": "answer" if script else "run", "plan": PLAN, "cluster": "8xh100"}
+    told["content"] = {**content, "machine": {"device": "h100"}}
+    return Path(_written(folder, "kept.json", json.dumps(told)))
+
+
+@pytest.mark.parametrize("script", [False, True])
+@pytest.mark.parametrize("said", [{"priced": False}, {}])
+def test_a_rehearsal_without_messages_is_no_step(tmp_path: Path, script: bool, said: dict[str, bool]) -> None:
+    with pytest.raises(BadInput, match="are not known to have taken any time") as refused:
+        read(_rehearsed(tmp_path, script, **said))
+    assert refused.value.fix == "the same rehearsal again, without --messages none"
+    assert read(_rehearsed(tmp_path, script, priced=True)).step_seconds == 0.5
+
+
+def test_what_a_rehearsed_script_does_not_say_is_told(foretell: Callable[..., Any], tmp_path: Path) -> None:
+    unknown = "a script does not say its model, batch and plan: taken to be what is asked about, and not checked"
+    found = _predicted(foretell, PLAN, "--anchor", str(_rehearsed(tmp_path, True, priced=True)))
+    assert any("messages took as long as they are priced" in note for note in found["notes"])
+    assert any(note.endswith(unknown) for note in found["notes"])
+    of_model = read(_rehearsed(tmp_path, False, priced=True))
+    assert of_model.asked["batch"] == 32 and not any("does not say" in note for note in of_model.notes)
+
+
 def test_files_that_say_nothing(tmp_path: Path) -> None:
     for name, text in (("a.txt", "nothing"), ("b.json", "{}"), ("c.json", '{"step_seconds": -1}'), ("d.txt", HEADER)):
         with pytest.raises(BadInput):

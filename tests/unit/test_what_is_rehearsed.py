@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+
 import msgspec
 import pytest
 
+from foretell.cost.price import priced
 from foretell.errors import BadInput
 from foretell.hardware import catalog
+from foretell.program.expand import expand
 from foretell.runtime import message_prices, rehearsal
 from foretell.runtime.assignment import Assignment, Happening, Rehearsal, Report
 from foretell.runtime.script_report import GroupTraffic, ScriptReport, recognised
@@ -81,6 +86,24 @@ def test_ranks_and_depths_that_cannot_be() -> None:
         rehearsal.rehearsed(asked, (0,), 1e9, Stub())
 
 
+@pytest.mark.parametrize(
+    "plan, instead",
+    [
+        ("local4:tau4", "dp4"),
+        ("gossip4", "dp4"),
+        ("ps4", "dp4"),
+        ("ps4:async", "dp4"),
+        ("pp4:stash +m4", "pp4:1f1b +m4"),
+    ],
+)
+def test_ranks_that_need_what_others_have_are_refused_with_a_plan_that_is_rehearsed(plan: str, instead: str) -> None:
+    run = Stub()
+    with pytest.raises(BadInput, match=re.escape(f"--plan '{instead}'")):
+        rehearsal.rehearsed(_asked(plan), (0,), 1e9, run)
+    assert not run.asked
+    assert rehearsal.rehearsed(_asked(instead), (0,), 1e9, run).reports
+
+
 def test_messages_take_what_the_prediction_says() -> None:
     setting, cluster = _asked("pp4 +m4 dp16").setting, catalog.cluster("64xcpu")
     found = message_prices.of_rank(setting, cluster, 16)
@@ -90,6 +113,47 @@ def test_messages_take_what_the_prediction_says() -> None:
     ranks = tuple(range(16, 32))
     assert 0 < found.seconds("all-reduce", ranks, 1000) < found.seconds("all-reduce", ranks, 10**6)
     assert message_prices.on_links(cluster).seconds("all-reduce", (3,), 10**6) == 0.0
+
+
+@pytest.mark.parametrize(
+    "ranks, alike",
+    [
+        ((*range(4), *range(8, 12)), range(0, 16, 2)),  # four on each of two nodes
+        ((6, 7, 8, 9), (0, 3, 6, 9)),  # two on each
+        ((0, 9), (0, 8)),  # one on each
+        ((0, 1, 4, 7), range(4)),  # all on one
+    ],
+)
+def test_ranks_at_any_distance_are_priced_on_the_links_that_they_cross(
+    ranks: tuple[int, ...], alike: Sequence[int]
+) -> None:
+    price = message_prices.on_links(catalog.cluster("16xh100")).seconds
+    assert price("all-reduce", ranks, 10**8) == price("all-reduce", tuple(alike), 10**8)
+    inside = price("all-reduce", tuple(range(len(ranks))), 10**8)
+    assert (price("all-reduce", ranks, 10**8) > inside) == (max(ranks) >= 8)
+
+
+def test_weights_that_the_ends_of_a_pipeline_share_are_priced_as_predicted() -> None:
+    cluster, setting = catalog.cluster("4xcpu"), _asked("pp4 +m4", "4xcpu").setting
+    plan = priced(setting, cluster)
+    program = expand(plan.program)
+    (shared,) = [one for one, _ in program.communications(program.kinds[0]) if one.kind == "all-reduce"]
+    found = message_prices.of_rank(setting, cluster, 0).seconds("all-reduce", (0, 3), round(shared.payload))
+    assert found == plan.prices.message(shared)
+
+
+def test_axes_with_equal_messages_have_their_own_prices() -> None:
+    """Between two nodes as many bytes of gradients are summed as of activations inside each."""
+    model = "llama:layers=2,hidden=64,heads=4,kv_heads=4,ffn=128,vocab=128,seq=322"
+    asked = Assignment(model=model, plan="dp2:zero3 tp2:sp", batch=2, rehearsal=Rehearsal(0, "4xcpu"))
+    found, cluster = message_prices.of_rank(asked.setting, catalog.cluster("4xcpu"), 0), catalog.cluster("4xcpu")
+    plan = priced(asked.setting, cluster)
+    program = expand(plan.program)
+    sums = [one for one, _ in program.communications(program.kinds[0]) if one.kind == "reduce-scatter"]
+    said = {one.axes: plan.prices.message(one) for one in sums if one.payload == 82_432}
+    assert said[("dp",)] > said[("tp",)]
+    assert found.seconds("reduce-scatter", (0, 2), 82_432) == said[("dp",)]
+    assert found.seconds("reduce-scatter", (0, 1), 82_432) == said[("tp",)]
 
 
 GRADIENTS = 10_000_000

@@ -20,13 +20,15 @@ if TYPE_CHECKING:
 
 EXAMPLE = "foretell rehearse --script --on 64xh100 -- train.py --lr 1e-4"
 
+ALONE = "the same script alone, then again with --script"
+
 
 def rehearse_script(options: dict[str, Any], arguments: tuple[str, ...]) -> None:
     """Run a script here, and tell what was seen of it."""
     asked = _asked(options, arguments)
     report = _seen(asked, options["timeout"], options["threads"])
     if report.failure is not None:
-        raise BadInput(report.failure.what, where=asked.script, fix="the same script alone, then again with --script")
+        raise BadInput(report.failure.what, where=asked.script, fix=ALONE)
     if not report.steps:
         what = f"no optimizer of the script stepped more than {asked.dropped} times"
         raise BadInput(what, where=asked.script, fix=f"more steps in the script: at least {asked.dropped + 1}")
@@ -75,7 +77,8 @@ def _seen(asked: RehearsedScript, seconds: float, threads: int) -> ScriptReport:
         raise BadInput(what, where=asked.script, fix="fewer --steps, or more --timeout") from None
     except ProcessEnded as problem:
         memory = "; the kernel does so when memory runs out" if problem.code == -9 else ""
-        raise BadInput(f"the script's process ended with {problem.code}{memory}", where=asked.script) from None
+        what, fix = f"the script's process ended with {problem.code}{memory}", "a smaller batch or model in the script"
+        raise BadInput(what, where=asked.script, fix=fix if memory else ALONE) from None
     finally:
         child.kill()
         child.end()
@@ -102,7 +105,8 @@ def _record(asked: RehearsedScript, report: ScriptReport, folder: str) -> dict[s
         **msgspec.to_builtins(report),
     }
     found.pop("failure")
-    content = {**found, "machine": msgspec.to_builtins(machine(report.device)), "rehearsal": {"cluster": asked.cluster}}
+    rehearsal = {"cluster": asked.cluster, "priced": asked.priced}
+    content = {**found, "machine": msgspec.to_builtins(machine(report.device)), "rehearsal": rehearsal}
     made = record("answer", content, versions=report.versions, cluster=asked.cluster, plan=found["recognised"])
     return {**found, "cluster": asked.cluster, "record": str(write(Path(folder) if folder else home(), made))}
 

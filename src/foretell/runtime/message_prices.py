@@ -49,11 +49,19 @@ def on_links(cluster: Cluster) -> Messages:
     return Messages(seconds, {})
 
 
+def _stride(ranks: tuple[int, ...]) -> int:
+    """How far apart the two are that are nearest."""
+    return min(after - before for before, after in itertools.pairwise(sorted(ranks)))
+
+
 def _group(ranks: tuple[int, ...], cluster: Cluster) -> Group:
-    """Ranks as links see them: so many, as far apart as the two that are nearest."""
-    ordered = sorted(ranks)
-    stride = min(after - before for before, after in itertools.pairwise(ordered))
-    return Group(min(len(ranks), cluster.ranks // stride), stride)
+    """Ranks as links see them: so many, as far apart as the two that are nearest; further where those would not reach
+    the level that holds the first and the last, as ranks 0 to 3 and 8 to 11 on nodes of eight."""
+    levels, most = cluster.levels, cluster.ranks // len(ranks)
+    held = (min(ranks) // cluster.unit(level) == max(ranks) // cluster.unit(level) for level in levels)
+    needed, nearest = next((at for at, all_of in enumerate(held) if all_of), len(levels) - 1), min(_stride(ranks), most)
+    apart = (at for at in range(nearest, most + 1) if levels.index(cluster.level_of(len(ranks), at)) >= needed)
+    return Group(len(ranks), next(apart, nearest))
 
 
 def of_rank(setting: Setting, cluster: Cluster, rank: int, calibration: str = "") -> Messages:
@@ -66,19 +74,26 @@ def of_rank(setting: Setting, cluster: Cluster, rank: int, calibration: str = ""
 
     def seconds(kind: str, ranks: tuple[int, ...], payload: int) -> float:
         among = 2 if kind in ("send", "receive") else len(ranks)
-        return said[kind, among, payload] if (kind, among, payload) in said else others(kind, ranks, payload)
+        alike = said.get((kind, among, payload), {})
+        if len(alike) == 1:  # wherever it is: weights that the first and the last stage share are summed far apart
+            return next(iter(alike.values()))
+        stride = _stride(ranks) if alike else 0
+        return alike[stride] if stride in alike else others(kind, ranks, payload)
 
     return Messages(seconds, _arrivals(plan, program, place, rank) if len(program.kinds) > 1 else {})
 
 
-def _said(plan: PricedProgram, program: ExpandedProgram, place: int) -> dict[tuple[str, int, int], float]:
-    """Seconds of what the program has, by kind, ranks and bytes."""
-    found: dict[tuple[str, int, int], float] = {}
+def _said(plan: PricedProgram, program: ExpandedProgram, place: int) -> dict[tuple[str, int, int], dict[int, float]]:
+    """Seconds of what the program has, by kind, ranks and bytes; and by how far apart ranks are, since an axis inside
+    nodes and one between them may have as many ranks and bytes."""
+    found: dict[tuple[str, int, int], dict[int, float]] = defaultdict(dict)
+    axes = plan.prices.axes
     for message, _ in program.communications(program.kinds[place]):
         kind = "send" if message.kind in ("shift", "exchange") else message.kind
         among = 2 if kind in ("send", "receive") else message.ranks
         each = float(plan.prices.message(message)) * message.every / message.messages
-        found[kind, among, round(message.payload)] = each
+        stride = min((axes[name].stride for name in message.axes if axes[name].ranks > 1), default=0)
+        found[kind, among, round(message.payload)][stride] = each
     return found
 
 

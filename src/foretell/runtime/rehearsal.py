@@ -19,8 +19,14 @@ from foretell.hardware import catalog, this_machine
 from foretell.hardware.cluster import Cluster
 from foretell.model import zoo
 from foretell.oracle.predict import Prediction
+from foretell.plan.plan import Plan, axis_text
+from foretell.plan.refusal import Refusal, refused
+from foretell.plan.repair import nearest, removed, replaced, told, with_fields
+from foretell.plan.schedule import find
 from foretell.plan.setting import Setting
 from foretell.plan.strategies.data import Data
+from foretell.plan.strategies.pipeline import Pipeline
+from foretell.plan.strategy import EACH_STEP
 from foretell.program.expand import expand
 from foretell.program.lower import lower
 from foretell.runtime.assignment import Assignment, Rehearsal, Report
@@ -70,6 +76,8 @@ def rehearsed(
 ) -> Rehearsed:
     """Rehearse these ranks, at the depth of the model or at two smaller ones. `seconds` is all that it may take."""
     asked, setting = _asked(assignment), assignment.setting
+    if alone := tuple(_needs_others(setting.plan)):
+        raise refused(setting.plan, tuple(told(alone, nearest(setting.plan, _needs_others))))
     if not all(0 <= rank < setting.plan.ranks for rank in ranks):
         what = f"{setting.plan} has ranks 0 to {setting.plan.ranks - 1}, not {max(ranks, key=abs)}"
         raise BadInput(what, where="--rank", fix=f"--rank {setting.plan.ranks - 1}")
@@ -88,6 +96,18 @@ def rehearsed(
         found = extend.report(one, run) if extend else run(one)
         reports.append(msgspec.structs.replace(found, losses=[]))  # of numbers that nobody sent
     return Rehearsed(assignment, tuple(reports), why)
+
+
+def _needs_others(plan: Plan) -> Iterator[Refusal]:
+    """Axes on which a rank does what it does by what others send: whose weights it takes, and which inputs come."""
+    rule = "a rank alone"
+    for axis in plan.axes:
+        if any(own.exchange != EACH_STEP for own in axis.axes()):
+            why = f"{axis_text(axis)} brings weights of other ranks together, and in a rehearsal there are none"
+            yield Refusal(rule, why, mends=removed(plan, axis))
+        elif isinstance(axis, Pipeline) and not find(axis.schedule).flushes:
+            why = f"{axis_text(axis)} has no step that ends, and takes what other stages send as it comes"
+            yield Refusal(rule, why, mends=replaced(plan, axis, with_fields(axis, schedule="1f1b")))
 
 
 def _asked(assignment: Assignment) -> Rehearsal:

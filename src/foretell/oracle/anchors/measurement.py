@@ -17,6 +17,7 @@ from foretell.timeline.observation import PHASES
 SUMMARY = 'JSON such as {"model": "gpt2", "plan": "dp8", "cluster": "8xh100", "batch": 64, "step_seconds": 0.31}'
 
 REHEARSED: Final = "a rehearsal: kernels, host and overlap were measured, messages took as long as they are priced"
+UNCHECKED: Final = "a script does not say its {}: taken to be what is asked about, and not checked"
 
 NUMBERS: Final = ("batch", "seq")
 LONGEST: Final = 1e9
@@ -80,21 +81,25 @@ def _flat(content: dict[str, Any], path: Path) -> dict[str, Any]:
     if "kind" not in content or not isinstance(inner, dict):
         return content
     about = {key: content[key] for key in ("model", "fingerprint", "plan", "cluster") if content.get(key)}
-    _same_device(cast("dict[str, Any]", inner), path)
+    _whole_rehearsal(cast("dict[str, Any]", inner), path)
     return {**about, **_of_run(cast("dict[str, Any]", inner))}
 
 
-def _same_device(content: dict[str, Any], path: Path) -> None:
-    """Refuse the rehearsal of a rank on another device than the cluster has that it is of."""
+def _whole_rehearsal(content: dict[str, Any], path: Path) -> None:
+    """Refuse the rehearsal of a rank on another device than the cluster has that it is of, or without its messages."""
     run = content.get("assignment")
-    asked: Any = (cast("dict[str, Any]", run) if isinstance(run, dict) else content).get("rehearsal")
-    machine: Any = content.get("machine")
-    if not isinstance(asked, dict) or not isinstance(machine, dict):
+    found: Any = (cast("dict[str, Any]", run) if isinstance(run, dict) else content).get("rehearsal")
+    if not isinstance(found, dict):
         return
-    text, own = str(cast("dict[str, Any]", asked).get("cluster")), cast("dict[str, Any]", machine).get("device")
+    asked, machine = cast("dict[str, Any]", found), content.get("machine")
+    text = str(asked.get("cluster"))
+    own = cast("dict[str, Any]", machine).get("device") if isinstance(machine, dict) else "no known device"
     if catalog.cluster(text).device.name != own:
         what = f"a rehearsal on {own} says nothing of the kernels of {text}"
         raise BadInput(what, where=str(path), fix=f"a rehearsal on a device that {text} has")
+    if asked.get("priced") is not True:
+        what = f"messages of this rehearsal are not known to have taken any time: its step is none of {text}"
+        raise BadInput(what, where=str(path), fix="the same rehearsal again, without --messages none")
 
 
 def _of_run(content: dict[str, Any]) -> dict[str, Any]:
@@ -102,7 +107,8 @@ def _of_run(content: dict[str, Any]) -> dict[str, Any]:
     there, and a device reports more."""
     asked, found = content.get("assignment"), content.get("measurement")
     if not isinstance(asked, dict) or not isinstance(found, dict):
-        return content
+        unsaid = "model and batch" if content.get("recognised") else "model, batch and plan"
+        return {**content, "notes": [REHEARSED, UNCHECKED.format(unsaid)]} if content.get("rehearsal") else content
     given = cast("dict[str, Any]", asked)
     about = {key: given.get(key) for key in ("graph", "seq", "trainer", "optimizer") if given.get(key)}
     measured = cast("dict[str, Any]", found)
