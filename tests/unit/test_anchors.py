@@ -161,6 +161,13 @@ def test_what_a_rehearsed_script_does_not_say_is_told(foretell: Callable[..., An
     assert of_model.asked["batch"] == 32 and not any("does not say" in note for note in of_model.notes)
 
 
+def test_a_forward_pass_is_no_training_step(tmp_path: Path) -> None:
+    told = {"assignment": {"forward": True}, "measurement": {"batch": 32, "step_seconds": 0.5}}
+    kept = _written(tmp_path, "kept.json", json.dumps({"kind": "run", "plan": PLAN, "cluster": "8xh100", "content": told}))
+    with pytest.raises(BadInput, match="says nothing of a training step"):
+        read(Path(kept))
+
+
 def test_files_that_say_nothing(tmp_path: Path) -> None:
     for name, text in (("a.txt", "nothing"), ("b.json", "{}"), ("c.json", '{"step_seconds": -1}'), ("d.txt", HEADER)):
         with pytest.raises(BadInput):

@@ -110,6 +110,9 @@ def _of_run(content: dict[str, Any]) -> dict[str, Any]:
         unsaid = "model and batch" if content.get("recognised") else "model, batch and plan"
         return {**content, "notes": [REHEARSED, UNCHECKED.format(unsaid)]} if content.get("rehearsal") else content
     given = cast("dict[str, Any]", asked)
+    if given.get("forward"):
+        what = "a forward pass alone was measured: it says nothing of a training step"
+        raise BadInput(what, where="--anchor", fix="a run without --forward")
     about = {key: given.get(key) for key in ("graph", "seq", "trainer", "optimizer") if given.get(key)}
     measured = cast("dict[str, Any]", found)
     about |= {"notes": [REHEARSED]} if given.get("rehearsal") else {}
