@@ -218,6 +218,8 @@ def test_models_are_evaluated(model: str) -> None:
     [
         ("dp8 +recompute:block", "nothing is kept that could run again", "dp8"),
         ("dp8 +lora8", "adapters are trained beside frozen weights", "dp8"),
+        ("dp8 +lora8 +nf4", "adapters are trained beside frozen weights", "dp8"),
+        ("dp8 +lora8 +adapt:attention", "adapters are trained beside frozen weights", "dp8"),
         ("dp8 +compress:topk0.01", "no gradients travel", "dp8"),
         ("dp8 +bucket:25MB", "no gradients travel", "dp8"),
         ("dp8 +syncbn", "running averages", "dp8"),
@@ -239,16 +241,30 @@ def test_what_is_about_training_alone_is_refused_with_a_way_out(plan: str, why: 
     assert RULE not in {one.rule for one in refusals(training, ON)}
 
 
+@pytest.mark.parametrize(("word", "why"), [("+nf4", "beside; inference"), ("+adapt:value", "none are")])
+def test_words_about_adapters_are_refused_without_them(word: str, why: str) -> None:
+    """A way out that adds adapters would be refused again."""
+    found = tuple(refusals(forward(asked(WIDE, f"dp8 {word} +bf16")), ON))
+    assert [one.rule for one in found] == [RULE]
+    assert why in found[0].why
+    assert found[0].way_out == "--plan 'dp8 +bf16'"
+
+
 @pytest.mark.parametrize("member", [*strategies().values(), *policies().values()])
 def test_every_strategy_and_policy_is_predicted_or_refused(member: type[Strategy] | type[Policy]) -> None:
     """With its own example, beside what it needs: no member is forgotten."""
     needs = {"adapt": "+lora8", "base": "+lora8", "pp": "+m8", "imbalance": "dp2:ep2"}.get(member.word, "")
     model = "resnet50" if member.word in ("spatial", "filter", "channel", "batchnorm") else LANGUAGE[2]
-    setting = asked(model, f"{member.example} {needs}")
+    data = "dp2 " if issubclass(member, Policy) and "dp" not in needs else ""
+    setting = asked(model, f"{data}{member.example} {needs}")
     assert fits(setting, ON)
     alone = forward(setting)
     if not fits(alone, ON):
-        assert RULE in {one.rule for one in refusals(alone, ON)}
+        found = tuple(refusals(alone, ON))
+        assert {one.rule for one in found} == {RULE}
+        mended = parse(found[0].way_out.partition("'")[2].partition("'")[0])
+        assert mended.ranks == setting.plan.ranks
+        assert member.word not in {policy.word for policy in mended.policies}
         return
     assert predict(alone, ON).step_seconds < predict(setting, ON).step_seconds
 
