@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import foretell
 from foretell.cost.price import priced
+from foretell.errors import BadInput
 from foretell.hardware.catalog import cluster
 from foretell.model.evaluated import evaluated
 from foretell.model.fold import unfold
@@ -283,6 +284,30 @@ def test_limits_of_training_alone_are_not_reported() -> None:
     assert only_training & trains.keys()
     assert not only_training & infers.keys()
     assert {"weight gathers", "layer-wise collectives", "pipeline bubble"} <= infers.keys()
+
+
+@pytest.mark.parametrize(
+    ("fixed", "way_out"),
+    [
+        ("+lora16", ""),
+        ("+recompute:block", ""),
+        ("+lora16 +nf4", ""),
+        ("+adapt:attention +lora16", ""),
+        ("+compress:topk0.01", ""),
+        ("+offload:optimizer", ""),
+        ("pp2 +lora16 +offload:optimizer,weights", "pp2 +offload:weights"),
+        ("tp2 ps2:async +m2", "dp2 tp2 +m2"),
+    ],
+)
+def test_what_is_about_training_alone_cannot_be_fixed(fixed: str, way_out: str) -> None:
+    """`predict` refuses every plan with it, so the search has none to recommend."""
+    asked_for = {"model": WIDE, "on": "4xh100", "batch": 8, "forward": True}
+    with pytest.raises(BadInput, match=RULE) as told:
+        foretell.plan(**asked_for, fix=fixed)
+    assert told.value.fix == (f"--fix '{way_out}'" if way_out else "the same without --fix")
+    found = foretell.plan(**asked_for, fix=way_out)
+    assert found.fastest is not None
+    foretell.predict(WIDE, "4xh100", str(found.fastest.plan), 8, forward=True)
 
 
 def test_the_search_finds_the_fastest_forward_pass() -> None:
