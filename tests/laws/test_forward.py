@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import foretell
 from foretell.cost.price import priced
+from foretell.errors import BadInput
 from foretell.hardware.catalog import cluster
 from foretell.model.evaluated import evaluated
 from foretell.model.fold import unfold
@@ -218,6 +219,8 @@ def test_models_are_evaluated(model: str) -> None:
     [
         ("dp8 +recompute:block", "nothing is kept that could run again", "dp8"),
         ("dp8 +lora8", "adapters are trained beside frozen weights", "dp8"),
+        ("dp8 +lora8 +nf4", "adapters are trained beside frozen weights", "dp8"),
+        ("dp8 +lora8 +adapt:attention", "adapters are trained beside frozen weights", "dp8"),
         ("dp8 +compress:topk0.01", "no gradients travel", "dp8"),
         ("dp8 +bucket:25MB", "no gradients travel", "dp8"),
         ("dp8 +syncbn", "running averages", "dp8"),
@@ -239,16 +242,30 @@ def test_what_is_about_training_alone_is_refused_with_a_way_out(plan: str, why: 
     assert RULE not in {one.rule for one in refusals(training, ON)}
 
 
+@pytest.mark.parametrize(("word", "why"), [("+nf4", "beside; inference"), ("+adapt:value", "none are")])
+def test_words_about_adapters_are_refused_without_them(word: str, why: str) -> None:
+    """A way out that adds adapters would be refused again."""
+    found = tuple(refusals(forward(asked(WIDE, f"dp8 {word} +bf16")), ON))
+    assert [one.rule for one in found] == [RULE]
+    assert why in found[0].why
+    assert found[0].way_out == "--plan 'dp8 +bf16'"
+
+
 @pytest.mark.parametrize("member", [*strategies().values(), *policies().values()])
 def test_every_strategy_and_policy_is_predicted_or_refused(member: type[Strategy] | type[Policy]) -> None:
     """With its own example, beside what it needs: no member is forgotten."""
     needs = {"adapt": "+lora8", "base": "+lora8", "pp": "+m8", "imbalance": "dp2:ep2"}.get(member.word, "")
     model = "resnet50" if member.word in ("spatial", "filter", "channel", "batchnorm") else LANGUAGE[2]
-    setting = asked(model, f"{member.example} {needs}")
+    data = "dp2 " if issubclass(member, Policy) and "dp" not in needs else ""
+    setting = asked(model, f"{data}{member.example} {needs}")
     assert fits(setting, ON)
     alone = forward(setting)
     if not fits(alone, ON):
-        assert RULE in {one.rule for one in refusals(alone, ON)}
+        found = tuple(refusals(alone, ON))
+        assert {one.rule for one in found} == {RULE}
+        mended = parse(found[0].way_out.partition("'")[2].partition("'")[0])
+        assert mended.ranks == setting.plan.ranks
+        assert member.word not in {policy.word for policy in mended.policies}
         return
     assert predict(alone, ON).step_seconds < predict(setting, ON).step_seconds
 
@@ -267,6 +284,30 @@ def test_limits_of_training_alone_are_not_reported() -> None:
     assert only_training & trains.keys()
     assert not only_training & infers.keys()
     assert {"weight gathers", "layer-wise collectives", "pipeline bubble"} <= infers.keys()
+
+
+@pytest.mark.parametrize(
+    ("fixed", "way_out"),
+    [
+        ("+lora16", ""),
+        ("+recompute:block", ""),
+        ("+lora16 +nf4", ""),
+        ("+adapt:attention +lora16", ""),
+        ("+compress:topk0.01", ""),
+        ("+offload:optimizer", ""),
+        ("pp2 +lora16 +offload:optimizer,weights", "pp2 +offload:weights"),
+        ("tp2 ps2:async +m2", "dp2 tp2 +m2"),
+    ],
+)
+def test_what_is_about_training_alone_cannot_be_fixed(fixed: str, way_out: str) -> None:
+    """`predict` refuses every plan with it, so the search has none to recommend."""
+    asked_for = {"model": WIDE, "on": "4xh100", "batch": 8, "forward": True}
+    with pytest.raises(BadInput, match=RULE) as told:
+        foretell.plan(**asked_for, fix=fixed)
+    assert told.value.fix == (f"--fix '{way_out}'" if way_out else "the same without --fix")
+    found = foretell.plan(**asked_for, fix=way_out)
+    assert found.fastest is not None
+    foretell.predict(WIDE, "4xh100", str(found.fastest.plan), 8, forward=True)
 
 
 def test_the_search_finds_the_fastest_forward_pass() -> None:

@@ -69,6 +69,20 @@ def test_the_fullest_moment_is_the_predicted_one(ranks: Ranks, plan: str) -> Non
     assert said == pytest.approx(measured, rel=0.05)
 
 
+def test_weights_in_few_bits_are_widened_to_what_products_read(ranks: Ranks) -> None:
+    """The copy of the largest weight is most of a step: 4 bytes an element in fp32, 2 in 16 bits and under autocast."""
+    model = "llama:layers=1,hidden=1024,heads=8,kv_heads=8,ffn=4096,head_dim=128,vocab=64,seq=8"
+    words = ("", " +bf16", " +bf16:pure")
+    asked = [Assignment(model=model, plan=f"dp1 +lora8 +nf4{word}", batch=1, steps=1) for word in words]
+    measured = [max(fullest(ranks, one)) for one in asked]
+    assert predict(asked[0].setting, cluster("1xcpu-core")).memory.allocated == pytest.approx(measured[0], rel=0.05)
+    # catalog processors have no units for 16 bits; what a GPU's libraries take besides is the same for all three
+    besides = [
+        predict(one.setting, cluster("1xh100")).memory.allocated - own for one, own in zip(asked, measured, strict=True)
+    ]
+    assert besides == pytest.approx(besides[:1] * 3, abs=0.02 * measured[0])
+
+
 def test_more_micro_batches_are_not_more_memory(ranks: Ranks) -> None:
     """What was sent is let go when the other rank has read it, not at the end of a step."""
     model = "llama:layers=4,hidden=64,heads=4,kv_heads=2,ffn=128,vocab=64,seq=64"

@@ -302,6 +302,17 @@ def test_a_checkpoint_holds_each_weight_once(run: tuple[Fit, Setting]) -> None:
     assert checkpoint_bytes(sharded) == checkpoint_bytes(setting)
 
 
+def test_a_checkpoint_holds_frozen_weights_in_the_bits_that_they_rest_in() -> None:
+    """The dense layers of all layers in the 4.5 bits of nf4: checkpoints differ by these alone."""
+    graph, job = load("llama3-8b:dtype=bf16,seq=512", 1), Job(batch=1)
+    adapted, packed = (
+        checkpoint_bytes(Setting(graph, job, parse(f"dp1 +bf16:pure +lora16{more}"), trainer("pytorch")))
+        for more in ("", " +nf4")
+    )
+    dense = 32 * (2 * 4096 * 4096 + 2 * 4096 * 1024 + 3 * 4096 * 14336)
+    assert adapted - packed == pytest.approx(dense * (2 - 4.5 / 8), rel=1e-12)
+
+
 @pytest.mark.parametrize(
     "conditions",
     [{"price": -1.0}, {"input_rate": 0.0}, {"device_mtbf": DAY}, {"interval": 60.0}, {"dataset": 1e9}],

@@ -1,7 +1,7 @@
-"""Frozen weights in few bits: what they take at rest, and what bringing them back to 16 bits for a product costs.
+"""Frozen weights in few bits: what they take at rest, and what widening them for a product costs.
 
 QLoRA (Dettmers et al. 2023, arXiv 2305.14314) keeps the weights that adapters stand beside in 4 bits. No product runs
-in 4 bits: each weight is made 16 bits wide for each use. Bytes are per weight, scales included.
+in 4 bits: each weight is made as wide as the product reads it, for each use. Bytes are per weight, scales included.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from foretell.model.operator import OperatorPart
 from foretell.units import Quantity
 
 HALF: Final = 2
-"""Bytes of a weight as products read it."""
+"""Bytes of a scale in 16 bits."""
 
 
 class QuantizedFormat(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,17 +22,17 @@ class QuantizedFormat(msgspec.Struct, frozen=True, kw_only=True):
 
     stored: float  # at rest
     read: float  # by the kernels that widen it
-    written: float
+    written: float  # by these, besides the copy that the product reads
     launches: int
-    kept: bool = False  # whether the product keeps the 16-bit copy for its backward pass; else it is made again there
+    kept: bool = False  # whether the product keeps the copy for its backward pass; else it is made again there
     source: str
 
-    def widening(self, elements: Quantity) -> OperatorPart:
-        """What one use costs besides the product."""
+    def widening(self, elements: Quantity, width: float) -> OperatorPart:
+        """What one use costs besides the product, which reads weights of so many bytes."""
         return OperatorPart(
             vector=elements,
             read=elements * self.read,
-            written=elements * self.written,
+            written=elements * (self.written + width),
             launches=self.launches,
             fused=self.launches,
             work=elements,
@@ -43,7 +43,7 @@ class QuantizedFormat(msgspec.Struct, frozen=True, kw_only=True):
 _NF4: Final = QuantizedFormat(
     stored=1 / 2 + 4 / 64,
     read=1 / 2 + 4 / 64,
-    written=HALF,
+    written=0,
     launches=1,
     source="Dettmers et al. 2023 (QLoRA), arXiv 2305.14314: 4 bits, an fp32 scale for 64 weights; "
     "bitsandbytes widens in one kernel and again in the backward pass",
@@ -55,7 +55,7 @@ FORMATS: Final = {
         _NF4,
         stored=1 / 2 + 1 / 64 + 4 / (64 * 256),
         read=1 / 2 + 1 / 64 + 2 * 4 / 64,
-        written=HALF + 2 * 4 / 64,
+        written=2 * 4 / 64,
         launches=3,
         source="the same, section 3: scales in 8 bits, an fp32 scale for 256 of them; they are widened first, "
         "and their mean is added",
@@ -65,7 +65,7 @@ FORMATS: Final = {
         stored=1 / 2 + (HALF + 1 / 2) / 128,
         # shift to int32, cast to int8, mask, gather of zeros and scales, difference, product
         read=1 / 2 + 4 + 1 + 1 + 2 + HALF + (1 + HALF),
-        written=4 + 1 + 1 + 1 + 1 + HALF + HALF,
+        written=4 + 1 + 1 + 1 + 1 + HALF,
         launches=7,
         kept=True,
         source="Frantar et al. 2022 (GPTQ), arXiv 2210.17323, groups of 128; AutoGPTQ's layer for training widens "

@@ -23,11 +23,13 @@ from foretell.oracle.resolve import PlanEvaluator, place_of
 from foretell.oracle.search import SearchResult, Watch, search
 from foretell.oracle.space import Space
 from foretell.oracle.training import STEP_ALONE, TrainingRun
-from foretell.plan.plan import Plan, policy_text
+from foretell.plan.forward import broken_forward
+from foretell.plan.plan import Plan, axis_text, policy_text
 from foretell.plan.policies.precision import Precision
 from foretell.plan.refusal import Refusal
 from foretell.plan.repair import divisors
-from foretell.plan.setting import with_precision
+from foretell.plan.repair import nearest as nearest_plan
+from foretell.plan.setting import Setting, with_precision
 from foretell.plan.text import parse
 from foretell.plan.trainer import trainer
 
@@ -49,7 +51,24 @@ def space_of(request: Request) -> Space:
     where, name = place_of(request), precision_of(request)
     plans = PlanEvaluator(request)
     whole = plans.setting(Plan(policies=(Precision(name=name),)))
+    _check_forward(whole, request.search.fixed)
     return Space(whole.graph, whole.job, where.trainer, where.cluster, name, request.search)
+
+
+def _check_forward(whole: Setting, text: str) -> None:
+    """What is fixed may be about training alone: where nothing is trained, no plan with it can be asked for."""
+
+    def rules(plan: Plan) -> Iterator[Refusal]:
+        return broken_forward(msgspec.structs.replace(whole, plan=plan))
+
+    fixed = parse(text, "--fix") if text.strip() else Plan()
+    broken, left = next(rules(fixed), None), nearest_plan(fixed, rules)
+    if broken and left:
+        said = [word for word in text.split() if not word.startswith("+")]  # schedules that are not said stay free
+        axes = said if left.axes == fixed.axes else map(axis_text, left.axes)
+        rest = " ".join([*axes, *map(policy_text, left.policies)])
+        fix = f"--fix '{rest}'" if rest else "the same without --fix"
+        raise BadInput(f"{broken.rule}: {broken.why}", where=f"--fix '{text.strip()}'", fix=fix)
 
 
 def precision_of(request: Request) -> str:

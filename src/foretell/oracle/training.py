@@ -17,7 +17,7 @@ from foretell.errors import BadInput
 from foretell.hardware.cluster import Cluster
 from foretell.model.matrices import kept_bytes
 from foretell.model.optimizer import optimizer
-from foretell.model.totals import totals
+from foretell.model.quantized import FORMATS
 from foretell.plan.facts import facts
 from foretell.plan.policies.precision import Precision
 from foretell.plan.setting import Setting
@@ -215,10 +215,15 @@ def checkpoint_bytes(setting: Setting) -> float:
     if not facts(setting.graph).trains:
         return 0.0
     trained = as_trained_by(setting.plan, setting.graph)
-    needs = totals(trained)
     size = Bytes.of(setting.plan.policy(Precision).format, setting.trainer)
     kept = kept_bytes(trained, optimizer(setting.job.optimizer), size.master, size.state)
-    return float(needs.parameters * size.weight + kept)
+    weights = sum(
+        block.times * tensor.elements() * (FORMATS[tensor.form].stored if tensor.form else size.weight)
+        for block in trained.blocks
+        for tensor in block.tensors
+        if tensor.role == "parameter"
+    )
+    return float(weights + kept)
 
 
 def job_mtbf(devices: Quantity, nodes: Quantity, device_mtbf: Quantity, node_mtbf: Quantity) -> Quantity:

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Final
 
 from foretell.plan.facts import facts
 from foretell.plan.plan import Plan, axis_text, policy_text
+from foretell.plan.policies.base import Base
 from foretell.plan.policies.batchnorm import BatchNorm
 from foretell.plan.policies.bucket import Bucket
 from foretell.plan.policies.compression import Compression
 from foretell.plan.policies.lora import Lora
 from foretell.plan.policies.offload import Offload
 from foretell.plan.policies.recompute import Recompute
+from foretell.plan.policies.targets import Targets
 from foretell.plan.policy import Policy
 from foretell.plan.refusal import Refusal
 from foretell.plan.repair import changed, removed, replaced, with_fields
@@ -32,6 +34,8 @@ RULE: Final = "a forward pass alone"
 NOTHING: Final[dict[type[Policy], str]] = {
     Recompute: "nothing is kept that could run again before a backward pass",
     Lora: "adapters are trained beside frozen weights; merged into them, they are the model itself",
+    Base: "it is the form of weights that adapters are trained beside; inference in few bits is not predicted",
+    Targets: "it says where adapters are trained, and none are",
     Compression: "no gradients travel",
     Bucket: "no gradients travel",
     BatchNorm: "batch norms take their running averages, which every rank has",

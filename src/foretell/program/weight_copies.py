@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from foretell.model.autocast import PRODUCTS
+from foretell.model.autocast import HALF, PRODUCTS
 from foretell.model.graph import Node
-from foretell.model.quantized import FORMATS, HALF, QuantizedFormat
+from foretell.model.quantized import FORMATS, QuantizedFormat
 from foretell.program.action import Compute
 from foretell.program.sharding.layout import Layout
-from foretell.units import Quantity
+from foretell.units import WIDTH, Quantity
 
 WIDENS: Final = "dequantize"
 """The operator that makes a copy of a frozen weight."""
@@ -21,12 +21,13 @@ class WeightCopy(NamedTuple):
 
     tensor: int
     elements: Quantity
+    width: int  # bytes of an element as the operator reads it
     form: QuantizedFormat | None  # of the weight in few bits; None: it is cast by autocast
     kept: bool  # from the forward pass to the backward pass; else for one use
 
     @property
     def bytes(self) -> Quantity:
-        return self.elements * HALF
+        return self.elements * self.width
 
 
 def weight_copies(layout: Layout, at: int, node: Node) -> Iterator[WeightCopy]:
@@ -39,7 +40,9 @@ def weight_copies(layout: Layout, at: int, node: Node) -> Iterator[WeightCopy]:
         if tensor.role != "parameter" or not (tensor.form or layout.autocast):
             continue
         form = FORMATS[tensor.form] if tensor.form else None
-        yield WeightCopy(operand.tensor, layout.elements_of(at, operand.tensor), form, form is None or form.kept)
+        width = HALF if layout.autocast else WIDTH[tensor.dtype]
+        elements, kept = layout.elements_of(at, operand.tensor), form is None or form.kept
+        yield WeightCopy(operand.tensor, elements, width, form, kept)
 
 
 def widened_for(layout: Layout, at: int, node: Node, part: str) -> Iterator[WeightCopy]:
@@ -54,4 +57,4 @@ def widening(layout: Layout, at: int, node: Node, part: str) -> Iterator[Compute
     """What that costs, before the part itself."""
     for copy in widened_for(layout, at, node, part):
         assert copy.form is not None
-        yield Compute(node.path, WIDENS, part, {"item": copy.elements}, copy.form.widening(copy.elements))
+        yield Compute(node.path, WIDENS, part, {"item": copy.elements}, copy.form.widening(copy.elements, copy.width))

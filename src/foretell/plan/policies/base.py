@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 from foretell.model.quantized import FORMATS
+from foretell.plan.facts import facts
 from foretell.plan.policies.lora import Lora
 from foretell.plan.policy import Policy
 from foretell.plan.refusal import Refusal
@@ -37,6 +38,6 @@ class Base(Policy, frozen=True, kw_only=True, tag="base"):
     form: str = ""  # as the precision says
 
     def refusals(self, setting: Setting) -> Iterator[Refusal]:
-        if self.form and not setting.plan.policy(Lora).rank:
+        if self.form and not setting.plan.policy(Lora).rank and facts(setting.graph).trains:
             why = f"+{self.form} is the form of frozen weights, and without adapters (+lora16) all weights are trained"
             yield Refusal("adapters", why, mends=changed(setting.plan, Lora(rank=16)))

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from foretell.model.adapters import EMBEDDINGS, TARGETS, adaptable
+from foretell.plan.facts import facts
 from foretell.plan.policies.lora import Lora
 from foretell.plan.policy import Policy
 from foretell.plan.refusal import Refusal
@@ -38,6 +39,8 @@ class Targets(Policy, frozen=True, kw_only=True, tag="adapt"):
     where: tuple[str, ...] = ()
 
     def refusals(self, setting: Setting) -> Iterator[Refusal]:
+        if not facts(setting.graph).trains:
+            return  # see `plan.forward`
         said = f"+adapt:{','.join(self.where)}"
         if self.where and not setting.plan.policy(Lora).rank:
             why = f"{said} says where adapters stand, and the plan has none (+lora16)"
