@@ -47,11 +47,11 @@ def test_the_best_plan_is_that_of_the_search_and_no_line_is_ahead_of_it() -> Non
 
 def test_a_large_model_scales_where_no_single_strategy_fits(foretell: Any) -> None:
     words = ("llama3-70b", "--on", "h100", "--gpus", "32,64", "--batch", "64", "--only", "dp,tp,pp,recompute")
-    asked = (*words, "--trainer", "megatron-core", "--calibration", "none")
+    asked = (*words, "--trainer", "megatron-lm-2023", "--calibration", "none")  # which has no ZeRO-3
     answer = json.loads(foretell(*asked, "--json").out)
     plans = {point["ranks"]: parse(point["plan"]) for point in answer["best"]["points"]}
     assert set(plans) == {32, 64} and all(len(plan.axes) > 1 for plan in plans.values())
-    assert {line["name"] for line in answer["lines"] if not line["points"]} >= {"dp", "dp:zero1", "dp:zero2"}
+    assert {line["name"] for line in answer["lines"] if not line["points"]} >= {"dp", "dp:zero1"}
     page = foretell(*asked).out
     assert page.count("does not fit") == 1 and "does not fit in memory: dp, dp:zero1" in page
     assert len(page.splitlines()) < 40

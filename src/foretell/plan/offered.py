@@ -53,6 +53,7 @@ class Offered(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     schedules: tuple[str, ...]
     context: tuple[Exchange, ...]
     hybrid: tuple[StorageWord, ...]  # storages whose shares may be among groups of the data ranks
+    whole_context: bool  # context ranks that all have whole weights
     experts: Literal["never", "whole", "any"]  # divided; `whole`: no tensor ranks share one
     recompute: tuple[str, ...]  # `every` for any number of blocks
     offload: tuple[OffloadWords, ...]
@@ -80,6 +81,9 @@ def cannot_say_axes(offered: Offered, plan: Plan) -> Iterator[Refusal]:
     context, data = plan.axis(Context), plan.axis(Data)
     if context is not None and context.ranks > 1 and context.exchange not in offered.context:
         yield _unsaid(f"{axis_text(context)}: the exchange {context.exchange}")
+    whole = data is None or data.storage == "replicated"
+    if context is not None and context.ranks > 1 and whole and not offered.whole_context:
+        yield _unsaid(f"{axis_text(context)}: context ranks with whole weights")
     if data is not None and data.shard > 1 and data.storage not in offered.hybrid:
         yield _unsaid(f"{axis_text(data)}: shares among groups of {data.shard} data ranks")
     if data is not None and data.experts > 1:

@@ -63,6 +63,10 @@ class HeldOut:
         yield (outputs.argmax(-1) == batch.target).sum().item() if classes else 0
         yield batch.target.numel() if classes else 0
         tokens = classes and batch.target.dim() > 1
-        own = outputs.float().flatten(0, -2), batch.target.flatten()
-        yield F.cross_entropy(*own, reduction="sum").item() if tokens else 0
+        yield _summed_loss(outputs, batch.target) if tokens else 0
         yield batch.target.numel() if tokens else 0
+
+
+def _summed_loss(logits: torch.Tensor, tokens: torch.Tensor) -> float:
+    """What perplexity is made of."""
+    return F.cross_entropy(logits.float().flatten(0, -2), tokens.flatten(), reduction="sum").item()
