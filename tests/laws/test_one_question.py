@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 import foretell
+from foretell import caches
 from foretell.cli.command import cli
 from foretell.errors import ForetellError
 from foretell.hardware.catalog import cluster
@@ -35,6 +36,23 @@ SEARCHES: list[dict[str, Any]] = [
     {"model": TINY, "on": "4xh100", "batch": 16, "without": ("pp", "cp"), "fix": "+recompute:block", "seq": 64},
     {"model": "gpt2", "on": "2xa100", "batch": 4, "only": ("dp",), "max_memory": "30 GB", "optimizer": "sgd"},
 ]
+
+
+IN_TURN = {
+    "chainer": ("resnet50", "abci:4", 64, ("dp2 filter2 +fp32", "pp2:gpipe filter2 +m2 +fp32")),
+    "pytorch": (TINY, "8xh100", 32, ("dp4 tp2 +bf16", "pp4:1f1b tp2 +m4 +bf16")),
+}
+"""Plans that have the layers of a rank in common, and what is remembered of them."""
+
+
+@pytest.mark.parametrize("trainer", IN_TURN)
+def test_an_answer_does_not_depend_on_what_was_asked_before(trainer: str) -> None:
+    model, on, batch, plans = IN_TURN[trainer]
+    answers: list[dict[str, Any]] = []
+    for order in (plans, plans[::-1]):
+        caches.make_room(rows=1000 * caches.BUDGET * caches.BLOCK)  # as in a new process
+        answers.append({plan: foretell.predict(model, on, plan, batch, trainer=trainer) for plan in order})
+    assert answers[0] == answers[1]
 
 
 def command(verb: str, asked: dict[str, Any]) -> dict[str, Any]:

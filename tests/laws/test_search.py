@@ -75,6 +75,18 @@ def test_axes_whose_leaders_speak_for_others_do_not_lend_their_care() -> None:
         assert (told.step_seconds, told.memory_bytes) == (seconds, memory), plan
 
 
+def test_axes_that_split_layers_do_not_lend_what_they_take_to_other_meshes() -> None:
+    """Chainer joins activations of split filters otherwise beside a data axis."""
+    words = ("dp", "pp", "filter", "channel")
+    (question,) = asked("lenet", "abci:8", 64, trainer="chainer", exhaustive=True, only=words)
+    found = planning.answered(question)
+    rows = list(found.found.plans.rows())
+    assert {("dp" in plan, "filter" in plan) for plan, *_ in rows} == set(itertools.product([False, True], repeat=2))
+    for plan, seconds, memory, _ in rows:
+        told = found.predicted(parse(plan))
+        assert (told.step_seconds, told.memory_bytes) == (seconds, memory), plan
+
+
 @pytest.mark.skipif(not available(), reason="no compiler")
 @pytest.mark.parametrize("model", SMALL)
 def test_compiled_or_not_every_digit_is_the_same(model: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
+from foretell import predict
 from foretell.errors import BadInput
-from foretell.oracle.anchors import read
+from foretell.oracle.anchored import anchored
+from foretell.oracle.anchors import Anchor, read
 from foretell.oracle.anchors.profiler_trace import merged
 
 MODEL = "llama:layers=4,hidden=1024,heads=8,kv_heads=8,ffn=2816,vocab=32000,seq=512"
@@ -223,6 +225,16 @@ def test_a_step_without_parts_scales_what_is_known_least(foretell: Callable[...,
     for part, seconds in before["breakdown"].items():
         grown = ratio["exposed.dp"] if part.startswith("exposed.") else ratio["backward"]
         assert other["breakdown"][part] == pytest.approx(grown * seconds), part
+
+
+def test_what_rounding_leaves_of_a_step_is_no_part() -> None:
+    """Ratios that explain a measured step do so but for its last digits."""
+    plain = predict("vgg16-paradl", "abci:16", "dp16 +fp32", 512, trainer="chainer")
+    for percent in range(100, 150):
+        anchor = Anchor(form="study", step_seconds=plain.step_seconds * percent / 100)
+        found = anchored(plain, [anchor], (), lambda _: plain)
+        assert set(found.breakdown) == set(plain.breakdown), percent
+        assert found.step_seconds == pytest.approx(anchor.step_seconds, rel=1e-9)
 
 
 def test_a_step_far_below_its_messages_scales_all_alike(foretell: Callable[..., Any], tmp_path: Path) -> None:

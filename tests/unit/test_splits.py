@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from typing import Any
 
 import msgspec
 import pytest
@@ -11,15 +12,18 @@ from hypothesis import strategies as st
 
 from foretell.cost.collectives import collective_seconds
 from foretell.cost.fabric import Group
-from foretell.cost.splits import around_seconds, split_seconds, splits_layers
+from foretell.cost.prices import Prices
+from foretell.cost.splits import around_seconds, mesh_splits, split_seconds, splits_layers
 from foretell.hardware.catalog import cluster
 from foretell.model.source import load
 from foretell.oracle.predict import predict
 from foretell.plan.job import make_job
+from foretell.plan.policies.precision import FORMATS
 from foretell.plan.setting import Setting
 from foretell.plan.text import parse
 from foretell.plan.trainer import Trainer, trainer
 from foretell.program.action import Communicate
+from foretell.program.expanded import Axis
 from foretell.program.lower import lower
 from foretell.program.rank_program import kind_of
 
@@ -46,13 +50,31 @@ def test_what_it_is_about() -> None:
 
 def test_work_around_messages_is_no_message() -> None:
     """A halo costs by the message, a gathered activation by its bytes, whatever the number of ranks."""
-    assert around_seconds(halo(10**6), CHAINER.splits, ("spatial",)) == 2 * CHAINER.splits.halo
+    splits = CHAINER.splits
+    images, filters, hybrid = (mesh_splits(splits, axes) for axes in (["spatial"], ["filter"], ["dp", "filter"]))
+    assert around_seconds(halo(10**6), splits, images) == 2 * splits.halo
     gathers = [Communicate("all-gather", ("filter",), ranks, 2**30 // ranks, "activations", "c") for ranks in (2, 64)]
-    alone = [around_seconds(one, CHAINER.splits, ("filter",)) for one in gathers]
+    alone = [around_seconds(one, splits, filters) for one in gathers]
     assert alone[0] == alone[1] == pytest.approx(2**30 / 1e12 * 36)
-    assert around_seconds(gathers[0], CHAINER.splits, ("dp", "filter")) < alone[0] / 2
-    assert around_seconds(halo(1, what="statistics"), CHAINER.splits, ("spatial",)) == 0
-    assert around_seconds(gathers[0], trainer("pytorch").splits, ("filter",)) == 0
+    assert around_seconds(gathers[0], splits, hybrid) < alone[0] / 2
+    assert around_seconds(halo(1, what="statistics"), splits, images) == 0
+    plain = trainer("pytorch").splits
+    assert around_seconds(gathers[0], plain, mesh_splits(plain, ["filter"])) == 0
+
+
+def test_meshes_that_share_what_is_known_of_messages_keep_their_own() -> None:
+    """Sums of weights between nodes, beside split filters and not: asked in either order."""
+    total = Communicate("all-reduce", ("dp",), 2, 10**8, "weight gradients", "conv1")
+    meshes = [[Axis("dp", 2, 4), Axis(name, 4, 1)] for name in ("filter", "pp")]
+
+    def seconds(axes: list[Axis], known: dict[Any, Any]) -> Any:
+        return Prices(axes, cluster("abci:8"), FORMATS["fp32"], CHAINER, known).message(total)
+
+    alone = [seconds(axes, {}) for axes in meshes]
+    assert alone[0] > 1.1 * alone[1]
+    for order in (1, -1):
+        known: dict[Any, Any] = {}
+        assert [seconds(axes, known) for axes in meshes[::order]] == alone[::order]
 
 
 def messages(plan: str, runs: Trainer) -> dict[tuple[str, str], float]:

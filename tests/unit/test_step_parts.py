@@ -97,6 +97,13 @@ def test_models_left_out_are_predicted_well_enough_to_choose() -> None:
     assert theirs.right == 33 and theirs.accuracy == pytest.approx(0.868, abs=0.002)
 
 
+def test_parts_are_scored_of_every_run_that_tells_them() -> None:
+    """No others go out than the anchors, whatever is left of their steps when parts are explained."""
+    for name, one in found().items():
+        anchors = 115 - one.runs if name.startswith("anchored") else 0
+        assert anchors < 10 and 99 - anchors <= one.apart <= 99, name
+
+
 def test_pipelines_are_an_interval() -> None:
     """Micro-batches are not stated: every run with several ranks is predicted with all that it may have had."""
     own = [one for one in compared() if one.row.subsets[0] == "pipeline"]

@@ -18,7 +18,7 @@ from foretell.cost.fabric import Group, sharing
 from foretell.cost.host import host_of_update, host_update_seconds
 from foretell.cost.kernels import KernelPrice as KernelPrice
 from foretell.cost.kernels import chains, kernel_seconds, update_seconds
-from foretell.cost.splits import IMAGES, around_seconds, side_by_side, split_seconds, splits_layers
+from foretell.cost.splits import IMAGES, around_seconds, mesh_splits, side_by_side, split_seconds, splits_layers
 from foretell.cost.tp_overlap import hidden_seconds
 from foretell.hardware.cluster import Cluster, Level
 from foretell.model.operator import OperatorPart
@@ -119,7 +119,8 @@ class Prices:
         self.device = cluster.device
         self.axes = {axis.name: axis for axis in axes}
         self.soft = math.isfinite(trainer.host.sharpness)
-        self.key: Any = (cluster, form, trainer)
+        self.splits = mesh_splits(trainer.splits, self.axes)
+        self.key: Any = (cluster, form, trainer, self.splits)
         along = self.axes.get(AxisName.PP)
         self.strides_along = (along.ranks, along.stride) if along else ()
         self.strides = tuple((axis.name, axis.ranks, axis.stride) for axis in self.axes.values())
@@ -199,7 +200,7 @@ class Prices:
 
     def around(self, message: Communicate) -> Quantity:
         """Seconds that a rank works around a message: of axes that split layers."""
-        return around_seconds(message, self.trainer.splits, self.axes)
+        return around_seconds(message, self.trainer.splits, self.splits)
 
     def message(self, message: Communicate) -> Quantity:
         """Seconds of one message or collective, averaged over the steps between two of them."""
@@ -207,7 +208,8 @@ class Prices:
         payload = message.payload
         size = payload if isinstance(payload, int | float) else payload.tobytes()
         leaders = self._by_leaders(message)
-        key = (message.kind, size, group, message.messages, message.what, message.axes, leaders, message.slices)
+        about = (message.kind, message.messages, message.what, message.axes, message.slices)
+        key = (about, size, group, leaders, self.splits)
         if key not in self._messages:
             servers = message.messages if message.kind in ("push", "pull") else 1
             price = collective_seconds(
@@ -263,7 +265,7 @@ class Prices:
             return price.seconds + at_least(self.trainer.tensor.hop * (group.ranks - 1) - price.latency, 0.0)
         if message.what in HIDES and library_of(self.cluster).contends:
             waited = self.trainer.gradients.hop * (group.ranks - 1)
-            rate = self.trainer.gradients.rate * side_by_side(message, self.trainer.splits, self.axes)
+            rate = self.trainer.gradients.rate * side_by_side(message, self.trainer.splits, self.splits)
             return price.seconds + price.bandwidth * (1 / rate - 1) + at_least(waited - price.latency, 0.0)
         return price.seconds
 

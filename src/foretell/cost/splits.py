@@ -8,7 +8,7 @@ no number of ranks (Figure 8: convolutions stop scaling where filters are split)
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Final
+from typing import Final, NamedTuple
 
 from foretell.plan.trainer import Splits, look_up
 from foretell.program.action import Communicate, TrafficKind
@@ -19,6 +19,19 @@ WEIGHTS: Final = frozenset({"filter", "channel"})
 AXES: Final = WEIGHTS | {IMAGES}
 
 TERA: Final = 1e12
+
+
+class MeshSplits(NamedTuple):
+    """What the axes of a whole mesh say to each layer and message, whichever of the axes these are of: a price that is
+    remembered has it in its key."""
+
+    joins: float  # seconds a TB of an activation that is cut or joined
+    weights: bool  # whether each rank of a group has its own part of every layer
+
+
+def mesh_splits(splits: Splits, axes: Collection[str]) -> MeshSplits:
+    """What a mesh with these axes says."""
+    return MeshSplits(look_up(splits.joins, *axes), not WEIGHTS.isdisjoint(axes))
 
 
 def splits_layers(message: Communicate) -> bool:
@@ -33,17 +46,17 @@ def split_seconds(message: Communicate, network: Quantity, splits: Splits, insid
     return network if inside else network / look_up(splits.reached, *message.axes)
 
 
-def side_by_side(message: Communicate, splits: Splits, axes: Collection[str]) -> float:
+def side_by_side(message: Communicate, splits: Splits, whole: MeshSplits) -> float:
     """Share of their rate that messages for weights reach where each rank of a group has its own part of every layer,
     so that the groups' sums share the ports of a node."""
-    return 1.0 if WEIGHTS.isdisjoint(axes) else look_up(splits.reached, *message.axes)
+    return look_up(splits.reached, *message.axes) if whole.weights else 1.0
 
 
-def around_seconds(message: Communicate, splits: Splits, axes: Collection[str]) -> Quantity:
-    """Seconds that a rank of a mesh with these axes works around such a message."""
+def around_seconds(message: Communicate, splits: Splits, whole: MeshSplits) -> Quantity:
+    """Seconds that a rank works around such a message."""
     if not splits_layers(message):
         return 0.0
     if message.kind == "exchange":
         return splits.halo * message.messages
-    whole = message.payload * (message.ranks if message.kind == "all-gather" else 1)
-    return whole / TERA * look_up(splits.joins, *axes)
+    size = message.payload * (message.ranks if message.kind == "all-gather" else 1)
+    return size / TERA * whole.joins

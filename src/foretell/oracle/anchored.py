@@ -44,6 +44,9 @@ LEAST: Final = 0.25
 SMALLEST: Final = 1e-3
 """Share of a step below which a part is not corrected by itself: the ratio of two small numbers is noise."""
 
+EXPLAINED: Final = 1e-9
+"""Share of a step up to which what is left of it is rounding, and no part of its own."""
+
 Ask: TypeAlias = Callable[[Mapping[str, str | int]], Prediction]
 """Predicts a question that differs from the asked one in some words."""
 
@@ -212,6 +215,8 @@ def _corrected(anchor: Anchor, same: Prediction, plain: Prediction) -> dict[str,
     explained = sum(seconds * ratios.get(key, 1.0) for key, seconds in same.breakdown.items())
     found = {key: seconds * ratios.get(key, 1.0) for key, seconds in plain.breakdown.items()}
     left = anchor.step_seconds / explained
+    if abs(left - 1) <= EXPLAINED:
+        return found
     if left < 1:  # nothing tells which part it is
         return {key: seconds * left for key, seconds in found.items()}
     return {**found, "other": found.get("other", 0.0) + sum(found.values()) * (left - 1)}

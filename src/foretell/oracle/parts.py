@@ -225,7 +225,7 @@ class Parts:
         """
         divided = any(axis.splitting.shares_samples for axis in axes)
         samples = tuple(wanted) if divided else self.samples
-        key = (where, chosen.local, executed.number, samples if divided else ())
+        key = (where, chosen.local, executed.number, prices.splits, samples if divided else ())
         if key not in self._programs:
             self._programs[key] = self._priced(model, axes, chosen, executed, prices, samples)
         return self._programs[key]
@@ -313,7 +313,8 @@ class Parts:
             shared = functools.cache(functools.partial(weight_state.like, stride=stride, named=prices.led))
             like = {kind: self._like(weight_state, local, kind, shared) for kind in model.kinds}
             alike = {kind: self.number(found) for kind, found in like.items()}
-        return StateRow(weight_state, alike, self.number((weight_state.manner, chosen.care, prices.led)))
+        manner = (weight_state.manner, chosen.care, prices.led, prices.splits)
+        return StateRow(weight_state, alike, self.number(manner))
 
     @staticmethod
     def _like(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -34,12 +34,20 @@ class Condition(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     runs: int
+    apart: int  # runs of these whose parts were measured and foretold
     accuracy: float | None  # of totals, the mean of strategies
     compute: float | None  # mean absolute error of computation, where it is measured apart
     messages: float | None  # the same of messages
     choices: int
     right: int  # choices of the plan that was fastest
     loss: float | None  # measured time of what was chosen over the fastest, less one: the mean
+
+
+class _Foretold(NamedTuple):
+    """A run, and the parts that its step was foretold to have: None where these are not told apart."""
+
+    run: ComparedRun
+    parts: StepParts | None
 
 
 def conditions(compared: Sequence[ComparedRun]) -> list[Condition]:
@@ -49,8 +57,8 @@ def conditions(compared: Sequence[ComparedRun]) -> list[Condition]:
     told = [one for one in compared if one.time is not None and one.row.claimed_seconds]
     unseen = _unseen(told)
     return [
-        _scored("each model left out", unseen),
-        _scored("in view", told),
+        _scored("each model left out", _foretold(unseen)),
+        _scored("in view", _foretold(told)),
         _scored("the source's layer seconds", list(_with_layers(unseen))),
         _anchored("anchored by a step", unseen, lambda row: {}),
         _anchored("anchored by its parts", unseen, _parts),
@@ -69,7 +77,14 @@ def _unseen(told: Sequence[ComparedRun]) -> list[ComparedRun]:
     return [found[row.id] for row in rows]
 
 
-def _with_layers(unseen: Iterable[ComparedRun]) -> Iterable[ComparedRun]:
+def _foretold(compared: Iterable[ComparedRun]) -> list[_Foretold]:
+    """Runs with the parts of our own predictions; those of several plans that a run may have had are not told apart."""
+    return [
+        _Foretold(one, parts_of(one.prediction) if isinstance(one.prediction, Prediction) else None) for one in compared
+    ]
+
+
+def _with_layers(unseen: Iterable[ComparedRun]) -> Iterable[_Foretold]:
     """Computation as the source says it, from seconds that it measured of its layers; messages are ours."""
     for one in unseen:
         if isinstance(one.prediction, Prediction) and one.row.claimed_parts:
@@ -77,12 +92,11 @@ def _with_layers(unseen: Iterable[ComparedRun]) -> Iterable[ComparedRun]:
             yield _as(one, compute + messages, StepParts(compute, messages))
 
 
-def _as(one: ComparedRun, seconds: float, parts: StepParts | None) -> ComparedRun:
+def _as(one: ComparedRun, seconds: float, parts: StepParts | None) -> _Foretold:
     """The run as if this had been predicted."""
     found = one.prediction.each[0] if isinstance(one.prediction, EitherPrediction) else one.prediction
     assert isinstance(found, Prediction)
-    named = {"other": seconds} if parts is None else {"forward": parts.compute, "exposed.all": parts.messages}
-    return one._replace(prediction=msgspec.structs.replace(found, step_seconds=seconds, breakdown=named))
+    return _Foretold(one._replace(prediction=msgspec.structs.replace(found, step_seconds=seconds)), parts)
 
 
 def _parts(row: MeasuredRun) -> dict[str, float]:
@@ -95,7 +109,8 @@ def _anchored(name: str, unseen: Sequence[ComparedRun], told: Callable[[Measured
     for one in unseen:
         groups.setdefault((one.row.model, one.row.trainer), []).append(one)
     drawn = [
-        _scored(name, [one for own in groups.values() for one in _corrected(own, at, told)]) for at in range(DRAWS)
+        _scored(name, _foretold(one for own in groups.values() for one in _corrected(own, at, told)))
+        for at in range(DRAWS)
     ]
     return sorted(drawn, key=lambda one: one.accuracy or 0.0)[DRAWS // 2]
 
@@ -121,18 +136,15 @@ def _corrected(
             yield one._replace(prediction=corrected(one.prediction))
 
 
-def _scored(name: str, found: Sequence[ComparedRun]) -> Condition:
-    picks = regrets(found).picks
-    losses = [pick.loss_by_time for pick in picks]
-    apart = [
-        (parts_of(one.prediction), one.row.parts)
-        for one in found
-        if isinstance(one.prediction, Prediction) and one.row.parts and "other" not in one.prediction.breakdown
-    ]
-    mean = accuracies(found)
+def _scored(name: str, found: Sequence[_Foretold]) -> Condition:
+    runs = [one.run for one in found]
+    losses = [pick.loss_by_time for pick in regrets(runs).picks]
+    apart = [(one.parts, one.run.row.parts) for one in found if one.parts and one.run.row.parts]
+    mean = accuracies(runs)
     return Condition(
         name=name,
         runs=len(found),
+        apart=len(apart),
         accuracy=mean[-1].ours if mean else None,
         compute=_mean(abs(ours.compute / own.compute - 1) for ours, own in apart),
         messages=_mean(abs(ours.messages / own.messages - 1) for ours, own in apart),
