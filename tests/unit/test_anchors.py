@@ -165,7 +165,8 @@ def test_what_a_rehearsed_script_does_not_say_is_told(foretell: Callable[..., An
 
 def test_a_forward_pass_is_no_training_step(tmp_path: Path) -> None:
     told = {"assignment": {"forward": True}, "measurement": {"batch": 32, "step_seconds": 0.5}}
-    kept = _written(tmp_path, "kept.json", json.dumps({"kind": "run", "plan": PLAN, "cluster": "8xh100", "content": told}))
+    record = {"kind": "run", "plan": PLAN, "cluster": "8xh100", "content": told}
+    kept = _written(tmp_path, "kept.json", json.dumps(record))
     with pytest.raises(BadInput, match="says nothing of a training step"):
         read(Path(kept))
 
