@@ -139,7 +139,8 @@ def choose(source: str, runs: Sequence[Prepared]) -> dict[Slot, Any]:
 
     The first candidate is that of the trainer below. Another one is taken if it is nearer to the other sources by more
     than they differ on that (one standard error of the mean over sources, as trees are pruned; Breiman et al. 1984): a
-    constant that one source alone likes belongs to it and not to the trainer.
+    constant that one of several sources likes belongs to it and not to the trainer. Where one other source is left, it
+    decides.
     """
     others = [one for one in runs if one.source != source]
     chosen: dict[Slot, Any] = {}
