@@ -137,8 +137,9 @@ class RankTraining:
             if not self.assignment.forward:
                 self._update()
         loss = torch.stack(losses).mean().item() if losses else None
-        if self.assignment.waits and loss is not None:
-            loss = 0.0  # of what nobody computed
+        rehearsed = self.assignment.rehearsal is not None and loss is not None and not math.isfinite(loss)
+        if rehearsed or (self.assignment.waits and loss is not None):
+            loss = 0.0  # of what nobody computed, or of messages that moved nothing and weights that are noise
         journal.here().stepped(clock.last(finite(loss)))
         return loss
 

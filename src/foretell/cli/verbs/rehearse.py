@@ -25,7 +25,8 @@ def numbers(context: click.Context, option: click.Parameter, text: str) -> tuple
     try:
         return tuple(int(word) for word in text.split(",") if word.strip())
     except ValueError:
-        raise BadInput(f"{text!r} are no numbers", where=f"--{option.name}", fix=f"--{option.name} 0,7") from None
+        said = option.opts[0]
+        raise BadInput(f"{text!r} are no numbers", where=said, fix=f"{said} 0,7") from None
 
 
 @click.command("rehearse", short_help="One rank of a large run for real, on this machine.")
