@@ -47,7 +47,7 @@ def _made(**words: object) -> Evidence:
 def test_worse_evidence_is_never_narrower() -> None:
     for better, worse in itertools.pairwise(RANKED):
         assert _made(compute=better).band() <= _made(compute=worse).band()
-        assert _made(communication={"dp": better}).band() < _made(communication={"dp": worse}).band()
+        assert _made(communication={"dp": better}).band() <= _made(communication={"dp": worse}).band()
     assert _made().band() <= _made(nodes=2).band()
     assert _made(communication={}).band() <= _made().band()
     assert _made().band() <= _made(products="convolution").band()
@@ -89,7 +89,7 @@ def test_what_would_narrow_a_band_is_told_with_how_far() -> None:
     ways = doubtful.narrower()
     better = _made(communication={"dp": SHEET}).band()
     assert f"{show_factor(better)} with `foretell calibrate` on one h200" in ways
-    assert any("nccl-tests" in way for way in ways)
+    assert any("nccl-tests" in way for way in ways) == (bands().predicted.widths["links"] > 0)
     assert not any("calibrate" in way for way in _made().narrower())
 
 

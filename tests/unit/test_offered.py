@@ -86,10 +86,10 @@ def test_what_is_typed_or_fixed_is_taken_all_the_same() -> None:
 
 def test_a_change_says_no_less_than_what_was_typed() -> None:
     offered = trainer("torchtitan").offered
-    typed, block = parse("dp4 cp2:alltoall +m4"), parse("dp4 cp2:alltoall +m4 +recompute:block")
+    typed, block = parse("dp4:zero3 cp2:alltoall +m4"), parse("dp4:zero3 cp2:alltoall +m4 +recompute:block")
     assert [refusal.rule for refusal in cannot_say(offered, typed)] == ["trainer's configuration"]
     assert not says_less(offered, block, typed)
-    assert says_less(offered, parse("dp4 cp2:alltoall +m4 +recompute:attention"), typed)
+    assert says_less(offered, parse("dp4:zero3 cp2:alltoall +m4 +recompute:attention"), typed)
 
 
 @pytest.mark.parametrize(("name", "head"), [("torchtitan", "lm_head"), ("torchtitan-toml", "output")])
