@@ -129,8 +129,8 @@ def test_what_is_provoked_is_what_both_sides_name(name: str, lab: Lab, ranks: Ra
         assert name in side
         if name in MESSAGES:
             assert [one for one in side if one in MESSAGES] == [name] == side[:1]
-            assert "network congestion" not in side
         assert set(side).isdisjoint(MEMORY) or memory
+    assert "network congestion" not in sides[0]  # a busy machine has messages late as another job would
 
 
 @pytest.mark.slow
