@@ -111,7 +111,9 @@ def test_the_verb(foretell: Callable[..., Any], tmp_path: Path) -> None:
     told = documented("profile", ran.out)
     assert told["forward"] == pytest.approx(sum(one.get("forward", 0.0) for one in told["layers"].values()))
     asked = ("predict", MODEL, "--on", "this-machine:1", "--plan", "dp1", "--batch", "2", "--json")
-    measured = json.loads(foretell(*asked, "--calibration", "none", "--profile", str(file)).out)
+    answered = foretell(*asked, "--calibration", "none", "--profile", str(file))
+    assert answered.code == 0, answered.err
+    measured = json.loads(answered.out)
     assert measured["provenance"]["compute"].startswith("measured")
     assert foretell("profile", "nothing", "--device", "cpu").code == 2
     assert foretell(*asked, "--profile", "missing.json").code == 2
