@@ -1,0 +1,53 @@
+"""Predicted against rehearsed ranks: python studies/rehearsed_ranks/score.py [TRAINER ...]"""
+
+from __future__ import annotations
+
+import csv
+import random
+import statistics
+import sys
+from pathlib import Path
+
+import foretell
+
+GIB = 2**30
+ROWS = Path(__file__).with_name("measured.csv")
+SEED = 25
+"""Four of the eight, drawn before a constant was chosen; the other four judge it."""
+
+
+def set_aside(ids: list[str]) -> set[str]:
+    """The rows that no constant may be chosen on."""
+    return set(random.Random(SEED).sample(ids, len(ids) // 2))
+
+
+def main(trainers: list[str]) -> None:
+    rows = list(csv.DictReader(ROWS.read_text().splitlines()))
+    aside = set_aside([row["id"] for row in rows])
+    for name in trainers:
+        print(f"{name}: step without messages, allocated, reserved: predicted over rehearsed")
+        errors: dict[str, list[tuple[float, ...]]] = {"seen": [], "set aside": []}
+        for row in rows:
+            which = "set aside" if row["id"] in aside else "seen"
+            found = foretell.predict(
+                row["model"], on=row["cluster"], plan=row["plan"], batch=int(row["sequences"]), trainer=name
+            )
+            errors[which].append(_error(row, found))
+            told = "".join(f"{one:+8.1%}" for one in errors[which][-1])
+            print(f"  {row['id']} {which:9} {told}  {row['model']} {row['plan']}")
+        for which, found in errors.items():
+            print(f"  {which}: median {[f'{statistics.median(map(abs, one)):.1%}' for one in zip(*found, strict=True)]}")
+
+
+def _error(row: dict[str, str], found: foretell.Prediction) -> tuple[float, ...]:
+    waits = sum(seconds for part, seconds in found.breakdown.items() if part.startswith("exposed."))
+    memory = found.memory
+    return (
+        (found.step_seconds - waits) / (float(row["step_ms"]) / 1e3) - 1,
+        memory.allocated / GIB / float(row["allocated_gib"]) - 1,
+        memory.reserved / GIB / float(row["reserved_gib"]) - 1,
+    )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:] or ["pytorch", "fsdp", "torchtitan"])
