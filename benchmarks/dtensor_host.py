@@ -71,7 +71,12 @@ def seconds(step: Callable[[], None]) -> float:
 def main() -> None:
     torch.set_num_threads(1)
     dist.init_process_group("fake", rank=0, world_size=DATA * TENSOR, store=FakeStore())
-    models = {"plain": model(False, False), "tp": model(True, False), "fsdp": model(False, True), "both": model(True, True)}
+    models = {
+        "plain": model(False, False),
+        "tp": model(True, False),
+        "fsdp": model(False, True),
+        "both": model(True, True),
+    }
     x = torch.rand(1, TOKENS, WIDTH)
     found: dict[str, list[float]] = {name: [] for name in models}
     for _ in range(TURNS + 1):  # the first warms up
