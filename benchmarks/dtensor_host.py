@@ -1,6 +1,6 @@
-"""Host time of a decoder layer: plain, with tensor parallelism by DTensor, with FSDP2, with both; eager PyTorch on a CPU.
+"""Host time of a decoder layer: plain, with tensor parallelism by DTensor, with FSDP2, with both, eager, on a CPU.
 
-Tensors are tiny, so that nothing but the host's work is left, and a fake process group of the whole world moves nothing.
+Tensors are tiny, so that nothing but the host's work is left, and a fake process group moves nothing.
 Only ratios are of use elsewhere: python benchmarks/dtensor_host.py > samples.jsonl
 """
 
