@@ -57,7 +57,9 @@ def model(tensor: bool, shares: bool) -> nn.Module:
             parallelize_module(layer, mesh["tp"], {**ways, "o": RowwiseParallel(), "down": RowwiseParallel()})
         if shares:
             fully_shard(layer, mesh=mesh["dp"])
-    return fully_shard(made, mesh=mesh["dp"]) if shares else made
+    if shares:
+        fully_shard(made, mesh=mesh["dp"])
+    return made
 
 
 def seconds(step: Callable[[], None]) -> float:

@@ -35,10 +35,9 @@ def main(trainers: list[str]) -> None:
             errors[which].append(_error(row, found))
             told = "".join(f"{one:+8.1%}" for one in errors[which][-1])
             print(f"  {row['id']} {which:9} {told}  {row['model']} {row['plan']}")
-        for which, found in errors.items():
-            print(
-                f"  {which}: median {[f'{statistics.median(map(abs, one)):.1%}' for one in zip(*found, strict=True)]}"
-            )
+        for which, rated in errors.items():
+            medians = [statistics.median(abs(error) for error in figure) for figure in zip(*rated, strict=True)]
+            print(f"  {which}: median {'  '.join(f'{median:.1%}' for median in medians)}")
 
 
 def _error(row: dict[str, str], found: foretell.Prediction) -> tuple[float, ...]:

@@ -201,3 +201,11 @@ def test_forms_and_targets_are_those_of_adapters() -> None:
         setting = Setting(load(LLAMA, 2), Job(batch=2), parse(text), trainer("pytorch"))
         (refused,) = refusals(setting)
         assert refused.rule == "adapters" and said in refused.why
+
+
+def test_a_rank_over_that_of_every_weight_is_refused() -> None:
+    """The widest adapted weight of this model is 96 x 64: an adapter of rank 65 is no longer thin beside any."""
+    graph = load(LLAMA, 2)
+    assert not [*refusals(Setting(graph, Job(batch=2), parse("dp1 +lora64"), trainer("pytorch")))]
+    (refused,) = refusals(Setting(graph, Job(batch=2), parse("dp1 +lora65"), trainer("pytorch")))
+    assert refused.rule == "adapters" and "rank over 64" in refused.why

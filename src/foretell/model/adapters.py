@@ -95,6 +95,14 @@ def adaptable(graph: Graph, only: tuple[str, ...] = ()) -> Places:
     )
 
 
+def full_rank(graph: Graph, only: tuple[str, ...] = ()) -> int:
+    """The largest rank that a weight beside which an adapter stands can have: its smaller side."""
+    nodes = (graph.blocks[block].nodes[index] for block, index in adaptable(graph, only))
+    return max(
+        (min(product(dim.size for dim in _dims(node, side)) for side in ("in", "out")) for node in nodes), default=0
+    )
+
+
 def tables(graph: Graph) -> Places:
     """Embedding tables, and dense layers that are in no layer that repeats: the head."""
     return frozenset(

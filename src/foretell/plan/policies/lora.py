@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
-from foretell.model.adapters import adaptable
+from foretell.model.adapters import adaptable, full_rank
 from foretell.plan.facts import facts
 from foretell.plan.policy import Policy
 from foretell.plan.refusal import Refusal
@@ -44,6 +44,9 @@ class Lora(Policy, frozen=True, kw_only=True, tag="lora"):
         if self.rank and not adaptable(setting.graph):
             why = f"{said}no layer of {setting.graph.name} that repeats has a dense weight to adapt"
             yield Refusal("adapters", why, mends=changed(setting.plan, Lora()))
+        elif self.rank > (most := full_rank(setting.graph)):
+            why = f"{said}no weight of {setting.graph.name} beside which an adapter stands has a rank over {most}"
+            yield Refusal("adapters", why, f"a rank of at most {most}", changed(setting.plan, Lora(rank=16)))
         elif self.rank and frozen and facts(setting.graph).trains:  # which operators have gradients was not seen
             why = f"{said}{frozen} weights of {setting.graph.name} are frozen already"
             yield Refusal("adapters", why, "a model with all its weights trained", changed(setting.plan, Lora()))
