@@ -1,8 +1,9 @@
 """Halos of data+spatial beside its gradient exchange (Kahira et al. 2021, arXiv 2104.09075, section 5.3: about 60 %).
 
-ResNet-50 on 128 V100, four to an image: all messages of a step take 0.1158 s in figure 3
-(`paradl-063`). The sum is near that bar and the parts are not: halos are too long and gradients too short, because the constant of split images was chosen
-on all messages of such plans together. Both are held here as they are, so that a mend of the parts shows.
+ResNet-50 on 128 V100, four to an image: all messages of a step take 0.1158 s in figure 3 (`paradl-063`). The sum is
+near that bar and the ratio of the parts is not: halos are too long or gradients too short, likely because the constant
+of split images was chosen on all messages of such plans together. Both are held here as they are, so that a mend of the
+parts shows.
 """
 
 from __future__ import annotations
