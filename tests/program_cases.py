@@ -51,7 +51,7 @@ def lowered(model: str, plan: str) -> Program:
 def left_after_forward(made: RankProgram, kind: BlockKind) -> float:
     """Bytes that a kind of layer leaves for its backward pass."""
     alive: dict[str, float] = {}
-    for action in made.bodies.forward(*kind, "").actions:
+    for action in made.bodies.forward(*kind.operators, "").actions:
         if isinstance(action, Allocate):
             alive[action.name] = action.bytes
         elif isinstance(action, Free):

@@ -41,6 +41,7 @@ EXAMPLES: Final = {
     "also": 'also=["offload"]',
     "fix": 'fix="tp8 +recompute:block"',
     "max_memory": 'max_memory="60 GB"',
+    "chance": "a share, chance=0.9",
     "headroom": "a share of memory, headroom=0.08",
     "seconds": "a number, seconds=20; None: no limit",
     "calibration": 'a file, calibration="h200.json", or "none"',

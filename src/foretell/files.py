@@ -12,7 +12,7 @@ import stat
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import BinaryIO, Final, TypeVar
 
 import msgspec
 
@@ -32,22 +32,32 @@ Content = TypeVar("Content")
 
 def read_bytes(path: Path, kind: str, most: int = LARGEST, fix: str = "") -> bytes:
     """The content of a plain file; `kind` is what it should be ("record"), for the message."""
+    with _opened(path, kind, fix) as file:
+        length = os.fstat(file.fileno()).st_size
+        content = b"" if length > most else file.read(most + 1)
+    if length > most or len(content) > most:
+        size = max(length, len(content))
+        what = f"cannot read the {kind}: {size:,} bytes, where at most {most:,} are read"
+        raise BadInput(what, where=shown(path), fix=fix)
+    return content
+
+
+def read_head(path: Path, kind: str, count: int, fix: str = "") -> bytes:
+    """The first bytes of a plain file, however long it is: they tell its form."""
+    with _opened(path, kind, fix) as file:
+        return file.read(count)
+
+
+def _opened(path: Path, kind: str, fix: str) -> BinaryIO:
     try:
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
     except (OSError, ValueError) as problem:  # ValueError: a NUL in the name
         why = problem.strerror if isinstance(problem, OSError) else str(problem)
         raise BadInput(f"cannot read the {kind}: {why}", where=shown(path), fix=fix) from None
-    about = os.fstat(handle)
-    if not stat.S_ISREG(about.st_mode):
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
         raise BadInput(f"cannot read the {kind}: not a plain file", where=shown(path), fix=fix)
-    with os.fdopen(handle, "rb") as file:
-        content = b"" if about.st_size > most else file.read(most + 1)
-    if about.st_size > most or len(content) > most:
-        size = max(about.st_size, len(content))
-        what = f"cannot read the {kind}: {size:,} bytes, where at most {most:,} are read"
-        raise BadInput(what, where=shown(path), fix=fix)
-    return content
+    return os.fdopen(handle, "rb")
 
 
 def read_text(path: Path, kind: str, most: int = LARGEST, fix: str = "") -> str:

@@ -1,8 +1,9 @@
 """How a measured step that tells no parts should correct other steps: published sweeps, each run in turn the anchor.
 
 For each model, trainer and kind of cluster of a study, every run (at most 25, evenly taken) corrects all others, in
-three ways: all parts alike; all but the messages; and shared out by evidence, as `--anchor` does. Printed is the mean
-absolute error of the others, the middle over anchors, the mean over groups. `python studies/published/total_anchors.py`
+three ways: all parts alike; all but the messages; and as far as runs share effects, as `--anchor` does. Printed is the
+mean absolute error of the others, the middle over anchors, the mean over groups.
+`python studies/published/total_anchors.py`
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def computing(known: Run, other: Prediction) -> float:
     return own.compute * ratio + own.messages if ratio > 0 else alike(known, other)
 
 
-def by_evidence(known: Run, other: Prediction) -> float:
+def by_effects(known: Run, other: Prediction) -> float:
     anchor = Anchor(form="study", asked={"plan": known[0].plan}, step_seconds=known[1])
     return anchored(other, [anchor], (), lambda _: known[0]).step_seconds
 
@@ -51,7 +52,7 @@ def error(group: list[Run], way: Callable[[Run, Prediction], float]) -> float:
 
 
 def main() -> None:
-    print(f"{'error of other runs, %':24}{'groups':>8}{'none':>8}{'alike':>8}{'computing':>11}{'evidence':>10}")
+    print(f"{'error of other runs, %':24}{'groups':>8}{'none':>8}{'alike':>8}{'computing':>11}{'effects':>10}")
     for name, most in STUDIES.items():
         groups: dict[tuple[str, ...], list[Run]] = defaultdict(list)
         for one in compare(evenly(read(files(name)[0]).rows, most), predict):
@@ -59,7 +60,7 @@ def main() -> None:
                 cluster = one.row.cluster.partition(":")[0].rpartition("x")[2]
                 groups[one.row.model, one.row.trainer, cluster].append((one.prediction, one.row.step_seconds))
         some = [group for group in groups.values() if len(group) > 1]
-        ways = (lambda _, other: other.step_seconds, alike, computing, by_evidence)
+        ways = (lambda _, other: other.step_seconds, alike, computing, by_effects)
         found = [100 * statistics.fmean(error(group, way) for group in some) for way in ways]
         print(f"{name:24}{len(some):8}{found[0]:8.1f}{found[1]:8.1f}{found[2]:11.1f}{found[3]:10.1f}")
 

@@ -170,3 +170,13 @@ def test_the_site_has_all_that_its_pages_lead_to(tmp_path: Path, monkeypatch: py
             assert not place or place in anchors(file), f"{page.name}: {target}#{place}"
     named = re.findall(r": ([\w-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
     assert [name for name in named if not (tmp_path / name).exists()] == []
+
+
+def test_every_command_of_the_papers_is_run_on_some_page() -> None:
+    """The tables of `papers.md` name commands; what they print is compared where a block has them."""
+    ran = {command.partition(" | ")[0].strip() for _, _, command, _ in CONSOLE}
+    page = next(page for page in PAGES if page.name == "papers.md")
+    rows = [line for line in page.read_text().splitlines() if line.startswith("| ")]
+    named = {one for line in rows for one in re.findall(r"`((?:foretell|python) [^`]+)`", line)}
+    assert len(named) > 12
+    assert not sorted(named - ran)

@@ -20,6 +20,8 @@ from foretell.model.importers.torch_trace import trace
 from foretell.model.quantized import FORMATS
 from foretell.model.totals import totals
 from foretell.oracle.predict import Prediction, predict
+from foretell.oracle.predicted import predicted as answered
+from foretell.oracle.request import read
 from foretell.plan.fitness import refusals
 from foretell.plan.job import Job
 from foretell.plan.setting import Setting
@@ -176,12 +178,26 @@ def predicted(plan: str) -> Prediction:
     return predict(Setting(load("llama3-8b", 1), Job(batch=1), parse(plan), trainer("pytorch")), cluster("a100-80"))
 
 
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("form", [form for form, one in FORMATS.items() if not one.products])
 def test_few_bits_save_memory_and_cost_time(form: str) -> None:
     wide, narrow = (predicted(f"dp1 +recompute:block +bf16:pure +lora16{more}") for more in ("", f" +{form}"))
     assert narrow.memory.by_kind["weights"] < 0.4 * wide.memory.by_kind["weights"]
     assert narrow.memory_bytes < wide.memory_bytes
     assert narrow.step_seconds > wide.step_seconds
+
+
+def test_weights_in_8_bits_are_read_as_they_lie() -> None:
+    """NeMo's fp8_params: a byte for each weight of a layer, and no kernel that widens it; 16-bit products cannot."""
+    asked = "dp1 +recompute:block +fp8 +lora16"
+    wide, narrow = (
+        predict(Setting(load("llama3-8b", 1), Job(batch=1), parse(f"{asked}{more}"), trainer("nemo")), cluster("h100"))
+        for more in ("", " +fp8-weights")
+    )
+    layers = 32 * (2 * 4096 * 4096 + 2 * 4096 * 1024 + 3 * 4096 * 14336)
+    assert wide.memory.by_kind["weights"] - narrow.memory.by_kind["weights"] == layers
+    assert narrow.step_seconds == pytest.approx(wide.step_seconds, rel=1e-6)
+    found = Setting(load("llama3-8b", 1), Job(batch=1), parse("dp1 +bf16 +lora16 +fp8-weights"), trainer("nemo"))
+    assert any("products in fp8 alone" in one.why for one in refusals(found))
 
 
 def test_shares_of_weights_in_4_bits_travel_in_4_bits() -> None:
@@ -209,3 +225,60 @@ def test_a_rank_over_that_of_every_weight_is_refused() -> None:
     assert not [*refusals(Setting(graph, Job(batch=2), parse("dp1 +lora64"), trainer("pytorch")))]
     (refused,) = refusals(Setting(graph, Job(batch=2), parse("dp1 +lora65"), trainer("pytorch")))
     assert refused.rule == "adapters" and "rank over 64" in refused.why
+
+
+# Adapters in fp32
+
+
+def _on_an_h200(words: str) -> tuple[Graph, Prediction]:
+    plan = f"dp1 {words}"
+    asked, found = answered(read(model="llama3.2-1b", on="1xh200", plan=plan, batch=4, seq=1024))
+    return as_trained_by(asked.setting.plan, asked.setting.graph), found
+
+
+def test_wide_adapters_read_a_copy_in_fp32_and_give_back_16_bits() -> None:
+    """PEFT 0.21: x.to(fp32), two products, a scaling, a sum with the layer's own output, and a cast back."""
+    wide = unfold(_on_an_h200("+bf16:pure +lora16 +fp32-adapters")[0].blocks)
+    thin = [node for node in wide.nodes if node.path.endswith((".lora_a", ".lora_b"))]
+    assert len(thin) == 16 * 7 * 2
+    for node in thin:
+        assert {wide.tensors[operand.tensor].dtype for operand in node.inputs} == {"fp32"}
+        assert wide.tensors[node.outputs[0]].dtype == "fp32"
+    usual = unfold(_on_an_h200("+bf16:pure +lora16")[0].blocks)
+    assert len(wide.nodes) - len(usual.nodes) == 2 * 16 * 7  # a cast before and one behind each adapter
+    heads = [node for node in wide.nodes if node.operator.priced_as == "cross_entropy"]
+    assert len(heads) == 1 and totals(_on_an_h200("+bf16:pure +lora16 +fp32-adapters")[0]).trainable == 11_272_192
+
+
+def test_wide_adapters_cost_what_is_wide() -> None:
+    """Copies are kept for the backward pass: 4 bytes of what each of seven layers reads, in 16 layers, instead of 2 of
+    what three groups of them share (what attention makes is kept by attention as well)."""
+    (_, usual), (_, wide) = (_on_an_h200(f"+bf16:pure +lora16{word}") for word in ("", " +fp32-adapters"))
+    copies = 4 * 1024 * 16 * (4 * (6 * 2048 + 8192) - 2 * (2 * 2048 + 8192))
+    assert wide.memory.allocated - usual.memory.allocated == pytest.approx(copies, rel=0.02)
+    assert wide.step_seconds > 1.2 * usual.step_seconds
+
+
+@pytest.mark.parametrize("precision", ["+fp32", "+amp_bf16"])
+def test_wide_adapters_of_wide_weights_change_nothing(precision: str) -> None:
+    (_, usual), (_, wide) = (_on_an_h200(f"{precision} +lora16{word}") for word in ("", " +fp32-adapters"))
+    assert (wide.step_seconds, wide.memory_bytes) == (usual.step_seconds, usual.memory_bytes)
+
+
+def test_sums_of_gradients_are_no_wide_product() -> None:
+    """A thin product in 16 bits whose input's gradient is summed with others may move as many bytes as a wide one."""
+    from foretell.cost.kernels.matmul import multiplied_in
+    from foretell.model.operator import OperatorPart
+    from foretell.plan.policies.precision import FORMATS
+    from foretell.program.action import Compute
+
+    loops = {"batch": 1, "row": 4096, "in": 2048, "out": 16}
+    sizes = 4096 * 2048, 2048 * 16, 4096 * 16
+    for path, taken, given, wide in (
+        ("layers.0.attention.query.lora_a", 4 * (sizes[1] + sizes[2]), 4 * sizes[0], True),
+        ("layers.0.attention.query.lora_a", 2 * (sizes[1] + sizes[2]) + 4 * sizes[0], 4 * sizes[0], False),
+        ("layers.0.attention.query", 4 * (sizes[1] + sizes[2]), 4 * sizes[0], False),
+    ):
+        action = Compute(path, "matmul", "input_gradient", loops, OperatorPart(read=taken, written=given))
+        form = FORMATS["bf16:pure"]
+        assert (multiplied_in(action, form) is not form) == wide

@@ -460,6 +460,44 @@ def test_data_and_filter() -> None:
     }
 
 
+CONVOLUTIONS, DENSE = LENET[:2], LENET[2:]
+
+
+def test_dense_layers_by_filters_beside_convolutions_by_samples() -> None:
+    """Krizhevsky 2014, scheme (a): everybody's samples come to the first dense layer, and the sums of their gradients
+    go back; the weights of convolutions alone are summed."""
+    sums = sum(layer.w + layer.b for layer in CONVOLUTIONS)
+    gathered = DENSE[0].x + sum(layer.y for layer in DENSE)
+    assert traffic(program("lenet", "filter2[classifier*]:data", BATCH)) == {
+        ("all-gather", "filter", "activations"): (4, gathered * BATCH * WIDTH / 2),
+        ("all-gather", "filter", "gradients"): (1, DENSE[-1].y * BATCH * WIDTH / 2),
+        ("all-reduce", "filter", "gradients"): (2, sum(layer.x for layer in DENSE[1:]) * BATCH * WIDTH),
+        ("reduce-scatter", "filter", "gradients"): (1, DENSE[0].x * BATCH * WIDTH),
+        ("all-reduce", "filter", "weight gradients"): (1, sums * WIDTH),
+    }
+
+
+def test_dense_layers_by_channels_beside_convolutions_by_samples() -> None:
+    """The same by channels: samples of a rank become channels of all samples. The biases are on every rank."""
+    sums = sum(layer.w + layer.b for layer in CONVOLUTIONS)
+    back = DENSE[-1].y + sum(layer.x for layer in DENSE[1:])
+    assert traffic(program("lenet", "channel2[classifier*]:data", BATCH)) == {
+        ("all-to-all", "channel", "activations"): (1, DENSE[0].x * BATCH * WIDTH / 2),
+        ("all-to-all", "channel", "gradients"): (1, DENSE[0].x * BATCH * WIDTH / 2),
+        ("all-reduce", "channel", "activations"): (3, sum(layer.y for layer in DENSE) * BATCH * WIDTH),
+        ("all-gather", "channel", "gradients"): (3, back * BATCH * WIDTH / 2),
+        ("all-reduce", "channel", "weight gradients"): (1, sums * WIDTH),
+    }
+
+
+def test_samples_of_both_axes_are_summed_together() -> None:
+    """Beside a data axis: convolutions over all ranks at once, shares of dense layers over the data ranks."""
+    own, shares = (sum(layer.w + layer.b for layer in part) for part in (CONVOLUTIONS, DENSE))
+    found = traffic(program("lenet", "dp2 filter2[classifier*]:data", BATCH))
+    assert found["all-reduce", "dp+filter", "weight gradients"] == (1, own * WIDTH)
+    assert found["all-reduce", "dp", "weight gradients"] == (1, shares / 2 * WIDTH)
+
+
 CHANNELS = {"features.0": (3, 64, 64), "features.3": (64, 128, 32), "features.6": (128, 256, 16)}
 CHANNELS["features.8"] = (256, 256, 16)
 """Of the first convolutions of VGG-11 at 64 pixels: channels, filters, pixels a side. Pooled to 8 after these."""
@@ -673,13 +711,14 @@ def test_torchtitan_gathers_once_a_step_in_a_pipeline() -> None:
 
 
 def test_recomputing_more_layers_together_keeps_less() -> None:
-    """Chen et al. 2016: the input of each segment."""
+    """Chen et al. 2016: the input of each segment. Of a whole model nothing but what the loss keeps: the last norm's
+    input, output and statistics go too."""
     kept = [
         program(DEEP.model, f"dp1 +recompute:{word}", 1).stages[0].memory.kept for word in ("block", "every4", "full")
     ]
     hidden = DEEP.seq * DEEP.hidden * WIDTH
     assert kept[0] - kept[1] == pytest.approx((8 - 2) * hidden)
-    assert kept[0] - kept[2] == pytest.approx((8 - 1) * hidden)
+    assert kept[0] - kept[2] == pytest.approx((8 + 2) * hidden + DEEP.seq * WIDTH)
 
 
 def test_activations_on_the_host_are_not_on_the_device() -> None:

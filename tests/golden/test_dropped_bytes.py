@@ -57,16 +57,17 @@ def test_shared_experts() -> None:
     assert dropped(DEEPSEEK, "dp1", "shared_experts") == 4 * T * 48
 
 
-@pytest.mark.parametrize(("plan", "ranks"), [("dp1", 1), ("tp2", 2)])
-def test_every_other_product(plan: str, ranks: int) -> None:
+@pytest.mark.parametrize(("plan", "ranks", "shares"), [("dp1", 1, 1), ("tp2", 2, 1), ("tp2:sp", 2, 2)])
+def test_every_other_product(plan: str, ranks: int, shares: int) -> None:
     """Of query, key, value, output, gate, up and down the 2nd, 4th and 6th go, and all that lies between products.
 
     Saved are queries and values as made, attention's output and its statistics, gate and down; beside these there is
     what the layer hands on.
-    Under tp2 the output of attention's last product came from two ranks, and stays.
+    With shares of the sequence the output of attention's last product was summed into them, and stays: of all
+    collectives torchtitan saves that one.
     """
-    kept = T * (64 + 32 + 64 + 4 + 96) / ranks + T * (64 + 64)
-    kept += T * 64 if ranks > 1 else 0
+    kept = T * (64 + 32 + 64 + 4 + 96) / ranks + T * (64 + 64) / shares
+    kept += T * 64 / shares if shares > 1 else 0
     found = lowered(LLAMA, plan)
     kind = max(found.partition.kinds, key=lambda one: one.stop - one.start)
     made = RankProgram(found.rank_program.layout, recomputation("operators"))

@@ -36,6 +36,8 @@ SLOW = msgspec.structs.replace(FAST, rate=1e6)
 
 LLAMA = "llama:layers=6,hidden=32,heads=4,kv_heads=2,ffn=64,vocab=64,seq=16"
 MLP = "mlp:layers=2,hidden=1024"
+SMALL_MLP = "mlp:layers=2,hidden=160"
+"""As many gradients as LeNet, and no convolutions."""
 
 
 @pytest.fixture(scope="module")
@@ -135,12 +137,17 @@ def test_what_is_provoked_is_what_both_sides_name(name: str, lab: Lab, ranks: Ra
 
 @pytest.mark.slow
 def test_another_job_is_congestion_for_both_sides(lab: Lab, ranks: Ranks) -> None:
-    """A tenth of the link is left: messages take ten times as long, more than any band of a prediction."""
-    asked, other = _asked("lenet", "dp2", 4), BackgroundTraffic(0, 1, 0.9 * SLOW.rate)
+    """A tenth of the link is left: messages take five to ten times as long, more than the band of this prediction.
+
+    Not more than that of convolutions that wait for messages all the step: published runs of those are so far off that
+    nobody could tell another job from an error of the prediction.
+    """
+    asked, other = _asked(SMALL_MLP, "dp2", 4), BackgroundTraffic(0, 1, 0.9 * SLOW.rate)
     calm = foreseen(asked, described(SLOW), "none")
     disturbed = foreseen(asked, described(SLOW), "none", Disturbance(traffic=(other,)))
     assert "network congestion" not in {one.name for one in calm.bottlenecks}
     assert "network congestion" in {one.name for one in disturbed.bottlenecks}
+    assert calm.interval[1] < 4 * calm.step_seconds
     with at_rate(lab, SLOW.rate), sending(lab, [other]):
         found = _compared(ranks, asked, described(SLOW))
     (slow,) = [one for one in found.outside if one.name == "exposed.dp"]

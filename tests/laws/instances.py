@@ -44,6 +44,9 @@ def _add_the_small_ones(add: Callable[..., None]) -> None:
     add("bounds", {"row": 12, "expert": 4}, "x")
     add("gather", {"source": 8, "row": 12, "feature": 6}, "x index")
     add("top_k", {"row": 8, "class": 6, "chosen": 2}, "x")
+    scanned = {"sample": 2, "sequence": 8, "group": 2, "share": 3, "feature": 4, "state": 5}
+    add("scan", scanned, "x dt b c a d bias", chunk=4)
+    add("short_convolution", {"sample": 2, "sequence": 8, "channel": 6, "tap": 4}, "x w b")
     add("unknown", {"read": 20, "item": 12}, "x", name="custom.op")
 
 
@@ -68,11 +71,12 @@ def _all() -> list[Instance]:
     for kernel in ATTENTIONS:
         add("attention", heads, "q k v", kernel=kernel, causal=True, window=4)
         add("attention", heads, "q k v", kernel=kernel, dropout=True)
+    add("attention", heads, "q k v sink", kernel="local", causal=True, window=4, capped=True)
     for function in FUNCTIONS:
         add("elementwise", {"item": 24}, "x", function=function)
     for function in ("add", "multiply", "divide"):
         add("elementwise", {"item": 24}, "x z", function=function)
-    for function in ("add", "multiply"):
+    for function in ("add", "multiply", "prelu"):
         for operands in ("x z", "x w"):
             add("broadcast", {"item": 6, "repeat": 8}, operands, function=function)
     for kind in ("layer", "rms", "batch", "group", "instance"):
@@ -84,6 +88,7 @@ def _all() -> list[Instance]:
     for cell, gates in GATES.items():
         sizes = {"sample": 2, "sequence": 5, "in": 6, "unit": 8, "gate": gates, "out": 8}
         add("recurrent", sizes, "x w u b c", cell=cell)
+        add("recurrent_call", sizes, "x w u b c", cell=cell)
     for function in ("mean", "sum", "maximum"):
         add("reduce", {"kept": 4, "reduced": 8}, "x", function=function)
     _add_the_small_ones(add)

@@ -249,7 +249,10 @@ def test_nobody_sends_less_than_the_bound(name: str, ranks: int) -> None:
     assert name == "nvls" if traffic is None else traffic.network[0].volume >= 2 * (ranks - 1) / ranks - 1e-12
 
 
-@pytest.mark.parametrize("found", [*map(library, LIBRARIES), alpha_beta()], ids=lambda found: found.name)
+TALKING = [one for one in map(library, LIBRARIES) if not one.free]
+
+
+@pytest.mark.parametrize("found", [*TALKING, alpha_beta()], ids=lambda found: found.name)
 def test_a_library_has_every_kind_and_only_what_there_is(found: Library) -> None:
     assert found.name in (*LIBRARIES, "alpha-beta")
     assert set(found.algorithms) == set(KINDS)
@@ -258,6 +261,14 @@ def test_a_library_has_every_kind_and_only_what_there_is(found: Library) -> None
         for name in names:
             assert kind in member(name).KINDS
             assert any(member(name).FAMILY in protocol.families for protocol in found.protocols)
+
+
+def test_of_all_libraries_one_takes_no_time_for_anything() -> None:
+    assert {*LIBRARIES} - {one.name for one in TALKING} == {"instant"}
+    silent = msgspec.structs.replace(CLUSTERS["32xh100"], library="instant")
+    for kind in KINDS:
+        assert collective_seconds(kind, 2**30, Group(32), silent).seconds == 0
+        assert collective_seconds(kind, 2**30, Group(32), CLUSTERS["32xh100"]).seconds > 0
 
 
 def test_a_cluster_names_its_library() -> None:

@@ -40,6 +40,9 @@ def graph(model: str, batch: int) -> Graph:
     return load(model, batch, 2048, "bf16")
 
 
+NUMBERED = ("every2", "first3", "nth2")
+
+
 def drawn(draw: random.Random) -> str:
     """Any text of a plan for a decoder."""
     axes = []
@@ -61,8 +64,9 @@ def drawn(draw: random.Random) -> str:
         f"+m{draw.choice([1, 2, 8, 16])}",
         f"+{draw.choice(['bf16', 'bf16', 'bf16', 'bf16:pure', 'fp32', 'fp16', 'fp8', 'mxfp8', 'amp_bf16'])}",
     ]
+    numbered = NUMBERED[len(axes) % len(NUMBERED)]
     said += draw.choice(
-        [[], [], ["+recompute:block"], ["+recompute:attention"], ["+recompute:full"], ["+recompute:every2"]]
+        [[], [], ["+recompute:block"], ["+recompute:attention"], ["+recompute:full"], [f"+recompute:{numbered}"]]
     )
     said += draw.choice(
         [[], [], [], ["+offload:optimizer"], ["+offload:optimizer,weights"], ["+lora16"], ["+compress:int8"]]
@@ -132,6 +136,8 @@ def test_no_key_says_two_things(name: str) -> None:
 def test_plans_go_apart_and_together() -> None:
     for text in (
         "pp4:interleaved,v2 dp2:zero1 tp8:sp +m16 +recompute:every2 +bf16",
+        "dp8:zero1 tp8:sp +m2 +recompute:first21 +bf16",
+        "dp8:zero3 +m2 +recompute:nth2 +bf16",
         "dp2:zero3,shard8 cp2:alltoall +offload:optimizer +fp16",
         "dp4 pp2:1f1b tp2 +m4 +bf16 +no-overlap +bucket:25MB",
         "pp3:1f1b,split=10/12/10 dp2 +m3 +fp32 +compiled",
@@ -146,12 +152,40 @@ def test_plans_go_apart_and_together() -> None:
 
 
 def test_what_no_dialect_has_a_word_for_is_refused_everywhere() -> None:
-    for text in ("dp2 +lora16", "dp2 +compress:int8", "dp2 spatial2", "local2:tau10"):
+    for text in ("dp2 +compress:int8", "dp2 spatial2", "local2:tau10"):
         plan = parse(text)
         recipe = taken_apart(plan, batch=plan.ranks)
         for name in names():
             with pytest.raises(BadInput, match="cannot express"):
                 write(dialect(name), recipe)
+
+
+TUNING = ("axolotl", "llama-factory", "torchtune", "trl")
+"""Dialects that have words for adapters."""
+
+
+@pytest.mark.parametrize("name", names())
+def test_adapters_come_back_or_are_refused(name: str, tmp_path: Path) -> None:
+    precision = "bf16:pure" if name == "torchtune" else "bf16"
+    wide = "" if name == "torchtune" else " +fp32-adapters"
+    data = "dp4:zero3" if name == "torchtune" else "dp4"
+    for adapters in ("", " +nf4-dq", " +adapt:query,value", " +adapt:attention", " +adapt:feed_forward"):
+        plan = parse(f"{data} +m2 +{precision} +recompute:block +lora8{wide}{adapters}")
+        recipe = taken_apart(plan, batch=16, model=MODEL, sequence=2048, optimizer="adamw8bit")
+        if name not in TUNING:
+            with pytest.raises(BadInput, match="cannot express"):
+                write(dialect(name), recipe)
+            continue
+        written = write(dialect(name), recipe)
+        assert not written.unsaid
+        file = tmp_path / dialect(name).file
+        file.write_text(written.text)
+        found = open_configuration(str(file))
+        assert found.dialect.name == name
+        assert not [note for note in found.notes if note.startswith("not read")]
+        again = found.recipe(Launch(4, 0))
+        assert put_together(again) == plan
+        assert (again.model, again.sequence, again.batch, again.optimizer) == (MODEL, 2048, 16, "adamw8bit")
 
 
 @pytest.mark.parametrize(
@@ -184,9 +218,14 @@ def test_launchers_start_all_ranks(name: str) -> None:
 def samples() -> dict[str, str]:
     """A file of each dialect."""
     recipe = taken_apart(parse("dp4 +bf16"), batch=8, model=MODEL, shape=shape_of(MODEL), sequence=2048)
-    plain = taken_apart(parse("dp4 +amp_bf16"), batch=8, model=MODEL, shape=shape_of(MODEL), sequence=2048)
-    alone = ("accelerate", "lightning")  # without shares, mixed precision is automatic there
-    return {name: write(dialect(name), plain if name in alone else recipe).text for name in names()}
+    amp, pure = "dp4 +amp_bf16", "dp4:zero3 +bf16:pure"
+    said = {"accelerate": amp, "lightning": amp, "llama-factory": amp, "trl": amp}  # automatic, without shares
+    said |= {"axolotl": pure, "torchtune": pure}
+    others = {
+        name: taken_apart(parse(text), batch=8, model=MODEL, shape=shape_of(MODEL), sequence=2048)
+        for name, text in said.items()
+    }
+    return {name: write(dialect(name), others.get(name, recipe)).text for name in names()}
 
 
 @settings(examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])

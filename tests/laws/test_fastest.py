@@ -135,6 +135,7 @@ def test_the_recommended_plan_keeps_what_it_promises(case: str) -> None:
     best, fastest = found.best, found.fastest
     assert best is not None and fastest is not None
     rows = [one for one in map(found.plans.__getitem__, range(len(found.plans))) if one.memory_bytes <= room(answer)]
+    rows += [fastest] if fastest.memory_bytes <= room(answer) else []  # splits that are found by refining are no rows
     near = [one for one in rows if one.step_seconds <= (1 + SLOWER) * fastest.step_seconds]
     assert best.memory_bytes <= room(answer) <= 0.92 * found.capacity * (1 + 1e-12)
     assert near and best.step_seconds <= (1 + SLOWER) * fastest.step_seconds

@@ -221,9 +221,11 @@ def test_models_are_evaluated(model: str) -> None:
         ("dp8 +lora8", "adapters are trained beside frozen weights", "dp8"),
         ("dp8 +lora8 +nf4", "adapters are trained beside frozen weights", "dp8"),
         ("dp8 +lora8 +adapt:attention", "adapters are trained beside frozen weights", "dp8"),
+        ("dp8 +lora8 +fp32-adapters", "adapters are trained beside frozen weights", "dp8"),
         ("dp8 +compress:topk0.01", "no gradients travel", "dp8"),
         ("dp8 +bucket:25MB", "no gradients travel", "dp8"),
         ("dp8 +syncbn", "running averages", "dp8"),
+        ("dp8 +loss:chunks", "gradients of the head", "dp8"),
         ("dp8 +offload:optimizer,weights", "no optimizer states", "dp8 +offload:weights"),
         ("ps8:async", "nothing is trained", "dp8"),
         ("ps8:ssp,s3", "nothing is trained", "dp8"),
@@ -254,7 +256,8 @@ def test_words_about_adapters_are_refused_without_them(word: str, why: str) -> N
 @pytest.mark.parametrize("member", [*strategies().values(), *policies().values()])
 def test_every_strategy_and_policy_is_predicted_or_refused(member: type[Strategy] | type[Policy]) -> None:
     """With its own example, beside what it needs: no member is forgotten."""
-    needs = {"adapt": "+lora8", "base": "+lora8", "pp": "+m8", "imbalance": "dp2:ep2"}.get(member.word, "")
+    beside = {"adapt": "+lora8", "base": "+lora8", "wide_adapters": "+lora8", "pp": "+m8", "imbalance": "dp2:ep2"}
+    needs = beside.get(member.word, "")
     model = "resnet50" if member.word in ("spatial", "filter", "channel", "batchnorm") else LANGUAGE[2]
     data = "dp2 " if issubclass(member, Policy) and "dp" not in needs else ""
     setting = asked(model, f"{data}{member.example} {needs}")
@@ -276,7 +279,13 @@ def test_limits_of_training_alone_are_not_reported() -> None:
     Each is shown where it is largest: at batches of one sample, across nodes.
     """
     trains, infers = Counter[str](), Counter[str]()
-    for plan in ("dp32", "dp32:zero3", "tp16 dp2", "pp8:gpipe dp4 +m2", "pp8:gpipe,split=2/1/1/1/1/1/1/0 dp4 +m2"):
+    for plan in (
+        "dp32",
+        "dp32:zero3 +captured",
+        "tp16 dp2",
+        "pp8:gpipe dp4 +m2",
+        "pp8:gpipe,split=2/1/1/1/1/1/1/0 dp4 +m2",
+    ):
         training = asked(WIDE, f"{plan} +bf16", batch=64)
         trains.update(one.name for one in predict(training, ON).bottlenecks)
         infers.update(one.name for one in predict(forward(training), ON).bottlenecks)

@@ -21,6 +21,7 @@ from foretell.program.expand import expand
 from foretell.program.expanded import ExpandedProgram
 from foretell.program.lower import lower
 from foretell.program.verify import verify
+from foretell.units import show_bytes
 from program_cases import WIDTH, Decoder, Mixture, load, program, traffic
 
 TINY = Decoder()
@@ -139,6 +140,26 @@ def test_the_fullest_rank_has_so_many_times_the_rows(plan: str, factor: float) -
     work = [sum(a.cost.matrix * t for a, t in made.computations(made.kinds[0])) for made in (even, uneven)]
     experts = sum(a.cost.matrix * t for a, t in even.computations(even.kinds[0]) if a.operator == "grouped_matmul")
     assert work[1] - work[0] == pytest.approx((most - mean) / mean * experts)
+
+
+@pytest.mark.parametrize("factor", [1.1, 1.7, 4.0])
+def test_tokens_that_go_everywhere_do_not_grow(factor: float) -> None:
+    """With `allgather` every rank gets all tokens, however they are routed; its experts have more rows all the same."""
+    even, uneven = (program(MIXED.model, f"dp4:ep4,allgather{more}", 8) for more in ("", f" +imbalance{factor}"))
+    (mean,), (most,) = rows(even), rows(uneven)
+    assert most == ceil(mean * factor)
+    assert traffic(uneven) == traffic(even)
+    usual = program(MIXED.model, "dp4:ep4", 8)
+    key = next(key for key in traffic(usual) if key[0] == "all-to-all")
+    assert traffic(even)[key] == traffic(usual)[key]  # so many rows, of which links price one a token
+
+
+def test_memory_that_gathered_tokens_would_take_is_told() -> None:
+    """Tokens of four ranks, of 32 bits a number, on each of them."""
+    tokens = show_bytes(8 * MIXED.seq * MIXED.hidden * WIDTH)
+    told = [predicted(MIXED.model, f"dp4:ep4{word}", batch=8).notes for word in (",allgather", "")]
+    assert any(f"does not count these {tokens}" in one for one in told[0])
+    assert not any("does not count these" in one for one in told[1])
 
 
 def test_what_experts_keep_grows_with_their_rows() -> None:

@@ -12,12 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foretell.cost.kernels import FAMILIES, ORIGINS, KernelPrice, chains, families, kernel_seconds, update_seconds
+from foretell.cost.kernels._reached import held_back
 from foretell.hardware.cluster import Device
 from foretell.hardware.members import device, names
 from foretell.model.attention import SCORELESS
 from foretell.model.operator import PARTS, OperatorPart
 from foretell.model.operators import operators
 from foretell.model.operators.convolution import Convolution
+from foretell.model.operators.matmul import IN_PIECES
 from foretell.model.optimizer import OPTIMIZERS, update_rule
 from foretell.plan.policies.precision import FORMATS
 from foretell.plan.trainer import Trainer, trainer
@@ -59,8 +61,27 @@ def faster(on: Device, factor: float) -> Device:
 
 
 def test_every_family_prices_operators_that_exist() -> None:
-    assert set(families()) <= {*operators(), SCORELESS}  # kernels of attention may be priced as that
+    assert set(families()) <= {*operators(), SCORELESS, IN_PIECES}  # what some kernels are priced as
     assert sum(len(FAMILIES[name].OPERATORS) for name in FAMILIES) == len(families()), "an operator with two families"
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("classes", [500, 50_257, 128_256])
+def test_a_product_in_pieces_is_no_faster_than_a_whole_one(part: str, classes: int) -> None:
+    """And just as fast where one piece is all rows, but for what is added to the gradient of the weight."""
+    made = program(f"llama:layers=1,hidden=1024,heads=8,ffn=1024,vocab={classes},seq=512", "dp1 +bf16", batch=4)
+    done = [action for kind in made.kinds for action, _ in made.computations(kind) if isinstance(action, Compute)]
+    head = next(one for one in done if one.operator == "matmul" and one.loops["out"] == classes and one.part == part)
+    whole, pieces = (
+        kernel_seconds(
+            msgspec.structs.replace(head, operator=kind), device("h100"), FORMATS["bf16"], trainer("pytorch")
+        )
+        for kind in ("matmul", IN_PIECES)
+    )
+    if classes <= 1024 and part != "weight_gradient":
+        assert pieces.seconds == pytest.approx(whole.seconds)
+    else:
+        assert pieces.seconds > whole.seconds
 
 
 @every
@@ -159,6 +180,18 @@ def product(path: str, rows: int = 8192, ins: int = 4096, outs: int = 4096, batc
     sizes = {"batch": batch, "row": rows, "in": ins, "out": outs}
     widths = dict.fromkeys(("x", "w", "y"), 2)
     return Compute(path, "matmul", "forward", sizes, operators()["matmul"]().part("forward", sizes, widths))
+
+
+@pytest.mark.parametrize("part", ["forward", "input_gradient"])
+def test_a_limit_of_power_slows_attention_as_it_slows_products(part: str) -> None:
+    attention = next(i for i in INSTANCES if type(i.operator).__struct_config__.tag == "attention")
+    sizes = {**attention.sizes, "sample": 8, "kv_head": 16, "share": 1, "query": 4096, "key": 4096}
+    free, limited = (
+        kernel_seconds(action(attention, part, sizes), device(name), FORMATS["bf16"], trainer("fsdp")).matrix
+        for name in ("h100", "h100-500w")
+    )
+    assert limited == pytest.approx(free * 0.72 / 0.62)
+    assert held_back(device("h100")) == held_back(device("rtx4090")) == 1
 
 
 def test_fewer_bits_are_for_the_products_of_layers_only() -> None:

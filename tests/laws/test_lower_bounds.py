@@ -19,6 +19,10 @@ from questions import asked
 
 DENSE = "llama:layers=12,hidden=1024,heads=16,kv_heads=8,ffn=2816,vocab=32000,seq=1024"
 MIXTURE = "mixture:layers=6,hidden=512,heads=8,kv_heads=8,head_dim=64,ffn=512,vocab=4096,seq=256,experts=8,top_k=2"
+LATENT = (
+    "deepseek:layers=8,hidden=512,heads=8,query_rank=128,kv_rank=64,head_dim=32,rotary_dim=16,value_dim=32,vocab=4096,"
+    "seq=512,ffn=1024,experts=16,top_k=4,expert_ffn=256,groups=4,top_groups=2,first_dense=0"
+)
 
 SPACES: dict[str, tuple[Any, ...]] = {
     "dense, eager": (DENSE, "16xh100", 64, "pytorch", {}),
@@ -28,6 +32,7 @@ SPACES: dict[str, tuple[Any, ...]] = {
     "dense, other launches": (DENSE, "8xh100", 32, "pytorch", {"fix": "+compiled"}),
     "dense, tied": ("gpt2", "8xa100-80", 16, "megatron-lm", {}),
     "experts": (MIXTURE, "16xh100", 32, "megatron-core", {}),
+    "experts beside pairs": (LATENT, "16xh100", 64, "deepseek", {}),
     "images": ("resnet50", "8xv100-16", 64, "pytorch", {}),
     "volumes": ("cosmoflow", "8xv100-16", 16, "chainer", {}),
     "adapters": (DENSE, "8xh100", 16, "fsdp", {"fix": "+lora16"}),

@@ -192,8 +192,8 @@ def test_the_host_of_a_gpu_and_of_a_processor() -> None:
     assert of_gpu.trainer.host.launch == pytest.approx(50e-6)
     assert of_gpu.cluster.device.launch_seconds == H200.device.launch_seconds
     assert of_gpu.trainer.source("host.launch").startswith("measured here on 2026-11-15")
-    megatron = trainer("megatron-core")
-    assert calibrated(H200, megatron, _calibration(steps)).trainer.host == megatron.host
+    nanotron = trainer("nanotron")  # whose host is known by layer
+    assert calibrated(H200, nanotron, _calibration(steps)).trainer.host == nanotron.host
     cores = cluster("this-machine")
     if cores.device.name == "cpu-core":
         of_cpu = calibrated(cores, PYTORCH, _calibration(steps, kind="cpu", device="cpu-core"))

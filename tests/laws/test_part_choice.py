@@ -87,6 +87,34 @@ def test_what_does_not_fit_the_rest_is_refused() -> None:
     assert refusal.rule == "a part and a rest"
 
 
+@pytest.mark.parametrize("word", ["filter", "channel"])
+def test_dense_layers_by_weights_beside_convolutions_by_samples(word: str) -> None:
+    """Krizhevsky 2014: no rank does what another does, and the weights of dense layers are a share on each."""
+    part = f"{word}4[classifier*]"
+    samples, alone, twice = (predict(setting(VGG, plan, 64), cluster(ON)) for plan in (f"{part}:data", "dp4", part))
+    assert samples.breakdown["backward"] < 1.05 * alone.breakdown["backward"] < 0.7 * twice.breakdown["backward"]
+    assert samples.breakdown["optimizer"] < 0.5 * alone.breakdown["optimizer"]
+    assert samples.memory_bytes < 0.8 * alone.memory_bytes
+    assert samples.step_seconds < alone.step_seconds
+    one = setting(VGG, f"dp2 {part}:data", 64)
+    played = simulate(priced(one, cluster(ON)))
+    assert played.step_seconds == pytest.approx(predict(one, cluster(ON)).step_seconds, rel=0.01)
+
+
+def test_samples_that_ranks_of_weights_cannot_share_are_refused() -> None:
+    (refusal,) = refusals(setting(VGG, "dp8 filter4[classifier*]:data"), cluster("32xv100"))
+    assert refusal.rule == "samples of the rest"
+    (refusal,) = refusals(setting(VGG, "filter4:data"), cluster(ON))
+    assert refusal.rule == "a part and a rest"
+
+
+def test_a_search_tries_dense_layers_by_weights_unasked() -> None:
+    found = answered(asked(VGG, "4xv100", 64, precision="fp32", only=("dp", "filter"))[0])
+    best = found.found.best
+    assert best is not None and "filter4[classifier.0..classifier.6]:data" in best.plan
+    assert predict(found.space.setting(parse(best.plan)), cluster("4xv100")).step_seconds == best.step_seconds
+
+
 def test_repetitions_have_names_of_their_own() -> None:
     graph = setting("resnet50", "dp1").graph
     assert modules(graph)[4:8] == ("layer1.0", "layer1.1", "layer1.2", "layer2.0")
@@ -106,7 +134,7 @@ def plans(one: Setting, axis: Strategy) -> dict[str, tuple[float, float]]:
     found: dict[str, tuple[float, float]] = {}
     end = len(names) - (3 if "unet" in one.graph.name and axis.ranks > 2 else 1)  # it has two classes
     for at in range(end + 1):
-        for rest in ("", "sample") if axis.word == "spatial" else ("",):
+        for rest in ("", "sample"):
             first, last = (0, at) if axis.word == "spatial" else (at, end)
             if last - first == len(names) - 1 or (first == 0 and axis.word != "spatial"):
                 continue

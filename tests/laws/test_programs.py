@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import permutations
 from math import prod
 
@@ -32,6 +33,7 @@ OTHERS = (
     "vit:layers=2,hidden=64,heads=8,image=32,patch=8",
     "t5:layers=2,hidden=64,heads=8,vocab=256,seq=32",
     f"deepseek:{SIZES}",
+    f"deepseek:{SIZES},mtp=1",
     "inception",
     "lstm",
 )
@@ -253,6 +255,34 @@ def test_recompute_adds_the_forward_work_of_layers(model: str, policy: str, axes
     for place in range(len(made.kinds)):
         assert work(made, place, again=False) == work(plain, place)
         assert work(plain, place, again=True) == NOTHING
+
+
+@pytest.mark.parametrize("axes", ["dp2", "pp2:1f1b", "pp2:interleaved,v2", "dp2:zero3", "pp2:1f1b,split=3/1 dp2:zero1"])
+@pytest.mark.parametrize(
+    ("policy", "again"), [("first1", (1,)), ("first3", (1, 2, 3)), ("nth2", (2, 4)), ("nth3", (3,))]
+)
+def test_some_layers_of_a_stage_add_their_forward_work(axes: str, policy: str, again: tuple[int, ...]) -> None:
+    """Of each stage the layers of these places, from 1. Weights travel as they do where nothing runs again."""
+    plain = program(LLAMA, f"{axes} +m4", 16, FUSED)
+    made = program(LLAMA, f"{axes} +m4 +recompute:{policy}", 16, FUSED)
+    stages = {"dp2": (4,), "dp2:zero3": (4,), "pp2:1f1b": (2, 2), "pp2:interleaved,v2": (1, 1, 1, 1)}.get(axes, (3, 1))
+    count = sum(place <= layers for layers in stages for place in again)
+    graph = load(LLAMA, 4)
+    layers = [(block, node) for block, node in graph.nodes() if node.path.startswith("layers.")]
+    forward = sum(node.cost("forward", graph.widths(block, node)).matrix * block.times for block, node in layers) / 4
+    assert matrix_flops(made) - matrix_flops(plain) == forward * 4 * count
+    assert weight_messages(made) == weight_messages(plain)
+    assert "dp2" not in axes or sum(weight_messages(plain).values())
+
+
+def weight_messages(made: ExpandedProgram) -> Counter[tuple[str, str]]:
+    """Bytes of weights and their gradients that are sent, by message."""
+    found = Counter[tuple[str, str]]()
+    for kind in made.kinds:
+        for message, times in made.communications(kind):
+            if message.what in PER_STEP:
+                found[message.kind, message.what] += times * int(message.sent)
+    return found
 
 
 # Two programs. ---------------------------------------------------------------------------------------

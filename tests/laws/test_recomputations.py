@@ -62,7 +62,8 @@ def kinds(found: Program) -> list[BlockKind]:
 def left_over(made: RankProgram, kind: BlockKind) -> Counter[str]:
     """Replays both passes: nothing begins twice or ends before it began; what is there after the backward pass."""
     alive = Counter[str]()
-    for action in (*made.bodies.forward(*kind, "").actions, *made.bodies.backward(*kind, "").actions):
+    both = (made.bodies.forward(*kind.operators, ""), made.bodies.backward(*kind.operators, ""))
+    for action in (action for body in both for action in body.actions):
         if isinstance(action, Allocate):
             alive[action.name] += 1
             assert alive[action.name] == 1, action
@@ -73,7 +74,7 @@ def left_over(made: RankProgram, kind: BlockKind) -> Counter[str]:
 
 
 def worked_again(made: RankProgram, kind: BlockKind) -> Counter[tuple[str, str]]:
-    backward = made.bodies.backward(*kind, "").actions
+    backward = made.bodies.backward(*kind.operators, "").actions
     return Counter((one.path, one.operator) for one in backward if isinstance(one, Compute) and one.again)
 
 

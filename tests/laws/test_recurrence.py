@@ -41,7 +41,10 @@ PIPELINE = of(
     "", "pp2:1f1b", "pp4:gpipe", "pp2:interleaved,v2", "pp4:zb-h1", "pp2:zb-v", "pp2:dualpipe", "pp2:dualpipe-v"
 )
 DATA = of("", "dp2", "dp4:zero1", "dp2:zero2", "dp4:zero3", "dp2:zero3,shard2")
-POLICY = of("", "+recompute:block", "+recompute:full", "+no-overlap", "+offload:activations", "+offload:optimizer")
+POLICY = of(
+    *("", "+recompute:block", "+recompute:full", "+recompute:first1", "+no-overlap"),
+    *("+offload:activations", "+offload:optimizer"),
+)
 
 
 def drawn(count: int, pipeline: str, data: str, tensor: str, policy: str, trained_by: str) -> Setting:

@@ -6,10 +6,12 @@ One forward pass of a real module under real checkpointing, on a CPU. A rule tha
 from __future__ import annotations
 
 import functools
+import gc
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.checkpoint import checkpoint
 
@@ -35,26 +37,42 @@ MODELS = {
     "gpt": "gpt:layers=3,hidden=64,heads=4,vocab=50,seq=32",
     "mixture": "mixture:layers=2,hidden=64,heads=4,kv_heads=2,ffn=96,vocab=50,seq=32,experts=4",
     "deepseek": DEEPSEEK,
+    "second token": f"{DEEPSEEK},mtp=1",
 }
 BATCH = 2
 LOSS = 4
-CONSTANTS = {"llama": 0, "gpt": 0, "mixture": 0, "deepseek": 16}
-"""Bytes that are no activations: a mixture of DeepSeek has a number of its own."""
+CONSTANTS = {"llama": 0, "gpt": 0, "mixture": 0, "deepseek": 16, "second token": 32}
+"""Bytes that are no activations: a mixture of DeepSeek has a number of its own, and so has each further loss."""
+
+PLACES = 32 * 8
+"""Numbers of the places of a sequence: among the samples in the program, and made again where all of a model is."""
+
+LATER = 32 * BATCH * 8
+"""Targets of the second token: their loss, which makes them, lies outside of the model that runs again as a whole."""
 
 JOINED = ("attention,mlp", "moe,mlp", "mlp,shared_experts")
 
+NUMBERED = ("every2", "first1", "first2", "nth2", "nth3")
+
 RUNS = {
-    "llama": {"none", "attention", "mlp", "operators", "block", "full", "every2", "attention,mlp"},
-    "gpt": {"none", "attention", "mlp", "operators", "block", "full", "every2", "attention,mlp"},
-    "mixture": {"none", "attention", "moe", "operators", "block", "full", "every2", "moe,mlp"},
-    "deepseek": {"none", "attention", "mlp", "moe", "shared_experts", "operators", "block", "full", "every2", *JOINED},
+    "llama": {"none", "attention", "mlp", "operators", "block", "full", *NUMBERED, "attention,mlp"},
+    "gpt": {"none", "attention", "mlp", "operators", "block", "full", *NUMBERED, "attention,mlp"},
+    "mixture": {"none", "attention", "moe", "operators", "block", "full", *NUMBERED, "moe,mlp"},
+    "deepseek": {"none", "attention", "mlp", "moe", "shared_experts", "operators", "block", "full", *NUMBERED, *JOINED},
+    "second token": {
+        "none",
+        "attention",
+        "mlp",
+        "moe",
+        "shared_experts",
+        "operators",
+        "block",
+        "full",
+        *NUMBERED[1:],
+        *JOINED,
+    },
 }
 """Rules that drop something of a model and that `foretell run` can run; of the others it says why not."""
-
-
-def policy(word: str) -> Recompute:
-    every = word.removeprefix("every")
-    return Recompute(every=int(every)) if every.isdecimal() else Recompute(granularity=word)
 
 
 def setting(spec: str, part: Recompute) -> Setting:
@@ -65,27 +83,33 @@ def setting(spec: str, part: Recompute) -> Setting:
 def held(spec: str, asked: Setting, part: Recompute) -> int:
     """Bytes that the allocator has given out more after a forward pass than before."""
     module: Any = modules.build(spec)
+    torch.manual_seed(0)
     sample = modules.example(spec, BATCH)
     named = dict(module.named_modules())
     own = [(name, named[name]) for name in layers(asked.graph) if name in named]
     subject: Any = SimpleNamespace(setting=asked, parts=[module], layers=lambda part: iter(own))
     if part != Recompute():
         applier.apply(part, subject)
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as notes:
-        loss = sample.loss(module(*sample.inputs), sample.target)
+    gc.collect()  # what an earlier case left in cycles would be counted as freed by this one
+    gc.disable()
+    try:
+        with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as notes:
+            loss = sample.loss(module(*sample.inputs), sample.target)
+    finally:
+        gc.enable()
     assert loss.requires_grad and notes.profiler is not None and notes.profiler.kineto_results is not None
     return sum(one.nbytes() for one in notes.profiler.kineto_results.events() if one.name() == "[memory]")
 
 
 @functools.cache
 def words() -> list[str]:
-    return [*recomputations(), "every2", *JOINED]
+    return [*recomputations(), *NUMBERED, *JOINED]
 
 
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("word", words())
 def test_what_is_kept_is_what_the_allocator_holds(model: str, word: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    spec, part = MODELS[model], policy(word)
+    spec, part = MODELS[model], Recompute.of_option(word)
     asked = setting(spec, part)
     refused = [why for why, _ in applier.refusals(part, asked)]
     if refused:
@@ -97,7 +121,5 @@ def test_what_is_kept_is_what_the_allocator_holds(model: str, word: str, monkeyp
     given = sum(tensor.nbytes for tensor in (*sample.inputs, sample.target))
     said = expand(lower(asked)).stages[0].memory.kept - given + LOSS
     measured = held(spec, asked, part)
-    if word == "full":  # what lies outside the layers is kept in the program, and runs again here
-        assert measured < said
-    else:
-        assert 0 <= measured - said <= CONSTANTS[model]
+    least = {("full", "gpt"): -PLACES, ("full", "second token"): LATER}.get((word, model), 0)
+    assert least <= measured - said <= CONSTANTS[model] + least

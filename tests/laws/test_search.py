@@ -110,7 +110,10 @@ def test_every_plan_is_legal_and_has_all_ranks_and_is_there_once(model: str) -> 
         assert str(plan) == text
 
 
-FIXED = ("+lora16", "+offload:weights", "+captured", "+compress:powersgd4", "+recompute:every2", "pp2:split=3/1 dp2")
+FIXED = (
+    *("+lora16", "+offload:weights", "+captured", "+compress:powersgd4", "pp2:split=3/1 dp2"),
+    *("+recompute:every2", "+recompute:first1", "+recompute:nth2", "pp2:split=3/1 dp2 +recompute:first2"),
+)
 
 
 @pytest.mark.parametrize("said", FIXED)

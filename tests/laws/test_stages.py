@@ -98,7 +98,7 @@ def test_the_best_split_is_that_of_a_loop_over_predict(model: str, schedule: str
     st.sampled_from(MODELS),
     st.sampled_from(["pp3:1f1b", "pp4:gpipe", "pp4:1f1b", "pp3:zb-h1", "pp2:interleaved,v2"]),
     st.sampled_from(["", " dp2", " dp2:zero1", " dp2:zero3"]),
-    st.sampled_from(["", " +recompute:block", " +no-overlap", " +offload:optimizer"]),
+    st.sampled_from(["", " +recompute:block", " +recompute:first3", " +no-overlap", " +offload:optimizer"]),
     st.floats(0, 1),
 )
 def test_memory_is_kept_and_no_split_is_below_the_bound(

@@ -30,6 +30,7 @@ from foretell.program.expanded import ExpandedProgram, belongs
 from foretell.program.lower import lower
 from foretell.timeline.observation import PHASES
 from foretell.timeline.simulate import Simulated, simulate
+from foretell.timeline.works import COPIES
 from law_examples import reached
 from program_cases import load
 
@@ -102,7 +103,7 @@ def cases(draw: st.DrawFn, overlap: str = "", trainers: tuple[str, ...] = TRAINE
     schedule = draw(of("", *SCHEDULES, *(("stash",) if overlap == "+no-overlap" else ())))
     pipeline = f"pp2:{schedule}" if schedule else ""
     count = draw(st.sampled_from((4, 8))) if schedule else draw(st.sampled_from((1, 2, 4)))
-    recompute = draw(of("", "", "+recompute:attention", "+recompute:block"))
+    recompute = draw(of("", "", "+recompute:attention", "+recompute:block", "+recompute:first1", "+recompute:nth2"))
     parts = (pipeline, draw(DATA), draw(INSIDE), f"+m{count}", recompute, overlap)
     return Case(draw(of(SMALL, WIDE, DEEP)), " ".join(part for part in parts if part), draw(of(*trainers)))
 
@@ -149,22 +150,26 @@ def _one_microbatch(case: Case) -> float:
 @given(cases(trainers=HOSTLESS))
 def test_all_work_of_the_program_is_done_once(case: Case) -> None:
     found = case.simulated(ON)
-    form = case.setting.plan.policy(Precision).format
+    form, fusion = case.setting.plan.policy(Precision).format, case.setting.trainer.fusion
     for kind in case.program.kinds:
         computed = fsum(
             kernel_seconds(action, ON.device, form, case.setting.trainer).seconds * times
             for body, times, slot in case.program.walk(kind)
-            for action in chains(body.actions, case.setting.trainer.execution)
+            for action in chains(
+                body.actions, case.setting.trainer.execution, fusion.norms_take_in, fusion.complex_rotary
+            )
             if isinstance(action, Compute) and belongs(action, slot)
         )
-        assert seconds(found, kind.place, "forward", "backward", "recompute") == pytest.approx(computed)
+        copies = fsum(event.seconds for event in found.events if event.kind == kind.place and event.name == COPIES)
+        shown = seconds(found, kind.place, "forward", "backward", "recompute") - copies
+        assert shown == pytest.approx(computed)
         sent = fsum(
             message.payload * times
             for message, times in case.program.communications(kind)
             if message.kind not in ("send", "receive")
         )
-        shown = fsum(e.bytes for e in found.events if e.kind == kind.place and e.category in ("activations", "weights"))
-        assert shown == pytest.approx(sent)
+        moved = fsum(e.bytes for e in found.events if e.kind == kind.place and e.category in ("activations", "weights"))
+        assert moved == pytest.approx(sent)
 
 
 @pytest.mark.parametrize("trained_by", ["pytorch-compiled", "pytorch", "nanotron"])
@@ -208,6 +213,21 @@ def test_composition_and_simulation_agree_without_overlap(case: Case) -> None:
 @given(cases())
 def test_composition_and_simulation_agree_with_overlap(case: Case) -> None:
     assert case.predicted(ON) == pytest.approx(case.simulated(ON).step_seconds, rel=0.03)
+
+
+@pytest.mark.parametrize(
+    "plan", ["dp1 +m2 +recompute:block", "dp1 +m2", "pp2:1f1b +m4 +recompute:block", "pp2:zb-h1 +m4"]
+)
+def test_activations_go_to_the_host_beside_kernels(plan: str) -> None:
+    """With torchtune: never longer than where kernels wait for copies, and never shorter than without any."""
+    offloaded = f"{plan} +offload:activations"
+    stays, beside, waits = (
+        Case(WIDE, text, runs).predicted(ON)
+        for text, runs in ((plan, "torchtune"), (offloaded, "torchtune"), (offloaded, "pytorch"))
+    )
+    assert stays <= beside * (1 + 1e-9)
+    assert beside < waits
+    assert beside == pytest.approx(Case(WIDE, offloaded, "torchtune").simulated(ON).step_seconds, rel=0.01)
 
 
 MET = (

@@ -52,6 +52,8 @@ POLICIES = (
     "+recompute:block",
     "+recompute:full",
     "+recompute:every2",
+    "+recompute:first1",
+    "+recompute:nth2",
     "+recompute:attention",
     "+no-overlap",
     "+offload:optimizer",

@@ -34,6 +34,7 @@ from equalities import (
 )
 
 from foretell import modules
+from foretell.errors import BadInput
 from foretell.program.action import Communicate
 from foretell.program.expand import expand
 from foretell.program.lower import lower
@@ -102,6 +103,8 @@ CASES = (
     (DEEP, "pp2:zb-h1 dp2 +m4"),
     (DEEP, "pp2:zb-v dp2 +m4"),
     (DEEP, "dp2 +recompute:every2"),
+    (DEEP, "dp2:zero3 +recompute:first1"),
+    (DEEP, "pp2:1f1b +m2 +recompute:nth2"),
     (DEEP, "cp2:alltoall +recompute:attention"),
     (DEEP, "dp2 +no-overlap +m2"),
     (MIXTURE, "tp2"),
@@ -117,6 +120,14 @@ CASES = (
     (TIED, "pp2:1f1b dp2 +m2 +offload:optimizer,activations,weights"),
     (LLAMA, "dp2:zero3 +offload:optimizer,activations +recompute:block"),
     (LENET, "channel4[classifier.*]"),
+    (LENET, "filter2[classifier*]:data"),  # convolutions by samples, dense layers by weights
+    (LENET, "dp2 filter2[classifier*]:data +m2"),
+    (LENET, "channel2[classifier*]:data"),
+    (CNN, "channel4[fc]:data"),
+    (CNN, "filter2[blocks.1.conv,blocks.3.around]:data"),  # in the middle, between layers of other samples
+    (LENET, "dp2:zero3 filter2[classifier*]:data"),
+    (NORMED, "channel2[fc]:data +syncbn"),
+    (NORMED, "dp2 filter2[blocks.3.conv]:data +syncbn"),
 )
 
 
@@ -131,6 +142,19 @@ def test_it_trains_and_talks_as_it_should(ranks: Ranks, case: tuple[str, str]) -
     found = trained(ranks, model, plan)
     assert_same_values(found, alone(ranks, model))
     assert_same_collectives(model, plan, found.reports)
+
+
+NO_BORDER = (
+    (CNN, "filter2[blocks.1]:data", r"change hands at blocks\.1, which is no layer"),  # the sum of two layers
+    (CNN, "pp2:1f1b channel2[fc]:data +m2", r"channel2\[fc\]:data beside pp does not run yet"),
+    (DEEP, "filter2[head]:data +lora4", r"filter2\[head\]:data beside adapters does not run yet"),
+)
+
+
+@pytest.mark.parametrize(("model", "plan", "why"), NO_BORDER)
+def test_samples_do_not_change_hands_where_nothing_can_be_put(ranks: Ranks, model: str, plan: str, why: str) -> None:
+    with pytest.raises(BadInput, match=f"(?s){why}"):
+        ranks.run(assignment(model, plan))
 
 
 LOCAL_NORMS = ((NORMED, "dp2"), (NORMED, "pp2:1f1b +m2"))
@@ -244,6 +268,7 @@ ADAPTERS_OF_SOME = (
     ("dp2 +lora4 +adapt:key,output,feed_forward", "dp1 +lora4 +adapt:key,output,feed_forward"),
     ("pp2:1f1b +m2 +lora4 +adapt:embeddings", "dp1 +lora4 +adapt:embeddings"),
     ("dp2 +lora4 +nf4", "dp1 +lora4 +nf4"),
+    ("dp2 +lora4 +fp32-adapters", "dp1 +lora4"),
     ("pp2:1f1b dp2 +m2 +lora4 +nf4 +recompute:block", "dp1 +lora4 +nf4"),
 )
 
@@ -404,7 +429,52 @@ def test_rows_go_where_their_experts_are(ranks: Ranks, plan: str) -> None:
     assert sums["ran"] == sums["said"]
 
 
-EXPERTS_AND_SHARES = ("dp4:zero1,ep2", "dp4:zero2,ep2", "dp2:zero1,ep2", "dp2:ep2 tp2")
+LIMITED = (
+    f"{DEEPSEEK.replace('first_dense=2', 'first_dense=1')},experts=8,top_k=2,expert_ffn=12,shared_experts=1,"
+    "groups=4,top_groups=2,group_best=1"
+)
+"""A shared expert beside eight, of which a token reaches those of two groups of four."""
+
+
+@pytest.mark.parametrize("plan", ["dp4:ep4", "dp4:zero3,ep2", "dp4:zero1,ep2", "pp2:1f1b dp2:ep2 +m2"])
+def test_limited_routing_and_shared_experts_train_in_shares(ranks: Ranks, plan: str) -> None:
+    found = trained(ranks, LIMITED, plan)
+    assert_same_values(found, alone(ranks, LIMITED))
+
+
+SECOND_TOKEN = f"{LIMITED},mtp=1"
+
+
+SECOND_TOKEN_PLANS = ("dp4:ep4", "dp4:zero3,ep2", "dp2:zero1 +recompute:block")
+
+
+@pytest.mark.parametrize("plan", SECOND_TOKEN_PLANS)
+def test_a_layer_of_the_second_token_trains_in_shares(ranks: Ranks, plan: str) -> None:
+    found = trained(ranks, SECOND_TOKEN, plan)
+    assert_same_values(found, alone(ranks, SECOND_TOKEN))
+
+
+def test_a_stage_that_reads_tokens_late_is_refused(ranks: Ranks) -> None:
+    with pytest.raises(BadInput, match=r"mtp\.0 reads tokens on a later stage") as refused:
+        trained(ranks, SECOND_TOKEN, "pp2:1f1b dp2:ep2 +m2")
+    assert "mtp=0" in str(refused.value)
+
+
+@pytest.mark.parametrize("way", ["deepep", "allgather"])
+def test_other_ways_of_dispatch_are_refused(ranks: Ranks, way: str) -> None:
+    with pytest.raises(BadInput, match=f"rows do not go to experts by {way} yet") as refused:
+        trained(ranks, MIXTURE, f"dp4:ep4,{way}")
+    assert "dp4:ep4,alltoall" in str(refused.value)
+
+
+EXPERTS_AND_SHARES = (
+    "dp4:zero1,ep2",
+    "dp4:ep2,alltoall",
+    "dp2:ep2,alltoall",
+    "dp4:zero2,ep2",
+    "dp2:zero1,ep2",
+    "dp2:ep2 tp2",
+)
 
 
 @pytest.mark.parametrize("plan", EXPERTS_AND_SHARES)

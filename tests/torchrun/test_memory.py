@@ -60,7 +60,10 @@ def test_images_are_copied_into_blocks(ranks: Ranks, plan: str) -> None:
 AGAIN = [f"dp2{shares} +recompute:{word}" for shares in ("", ":zero3") for word in ("mlp", "operators", "block")]
 
 
-@pytest.mark.parametrize("plan", ["dp1", "dp2", "dp2:zero1", "dp2:zero2", "dp2:zero3", "tp2", "pp2:1f1b +m2", *AGAIN])
+PLANS = ("dp1", "dp2", "dp2:zero1", "dp2:zero2", "dp2:zero3", "tp2", "tp2:sp", "pp2:1f1b +m2", *AGAIN)
+
+
+@pytest.mark.parametrize("plan", PLANS)
 def test_the_fullest_moment_is_the_predicted_one(ranks: Ranks, plan: str) -> None:
     assignment = Assignment(model=LLAMA, plan=plan, batch=4, steps=1)
     measured = max(fullest(ranks, assignment))
@@ -80,7 +83,7 @@ def test_weights_in_few_bits_are_widened_to_what_products_read(ranks: Ranks) -> 
     besides = [
         predict(one.setting, cluster("1xh100")).memory.allocated - own for one, own in zip(asked, measured, strict=True)
     ]
-    assert besides == pytest.approx(besides[:1] * 3, abs=0.02 * measured[0])
+    assert besides == pytest.approx(besides[:1] * 3, abs=0.04 * measured[0])
 
 
 def test_more_micro_batches_are_not_more_memory(ranks: Ranks) -> None:

@@ -6,14 +6,18 @@ asynchronous runs are compared to the last digit, however busy the machine is.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
 import msgspec
 import pytest
 import torch
+import torch.nn.functional as F
 from equalities import LENET, TOLERANCE, Trained, double, half, trained_as
 
+from foretell import modules
+from foretell.errors import BadInput
 from foretell.hardware.disturbance import read
 from foretell.learning.members import composed
 from foretell.learning.tempo import FREE, Tempo
@@ -23,6 +27,8 @@ from foretell.runtime.assignment import Assignment, Collective
 from foretell.runtime.expected import expected, whenever
 from foretell.runtime.launch import Ranks
 from foretell.runtime.measure import measurement
+from foretell.runtime.subject import cut
+from foretell.runtime.tasks import task
 from foretell.trust import trust
 from foretell.virtual.again import again, played
 from foretell.virtual.foretold import seen, told
@@ -72,6 +78,108 @@ def test_ranks_with_data_of_their_own_learn_what_virtual_time_says(ranks: Ranks)
     assert_one_model(found, ranks)
     even = trained_as(ranks, msgspec.structs.replace(wanted, skew=0.0))
     assert found.losses[0] != even.losses[0]
+
+
+def _members(ranks: Ranks, count: int) -> list[dict[str, torch.Tensor]]:
+    return [torch.load(ranks.folder / f"weights-{rank}.pt") for rank in range(count)]
+
+
+def _likely(
+    model: str, members: list[dict[str, torch.Tensor]], batch: int
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Mean probabilities of models on what was held out of the digits, with the classes."""
+    module = modules.build(model).eval()
+    for given in task("digits").held_out(modules.example(model, batch)):
+        found = torch.zeros(())
+        for weights in members:
+            module.load_state_dict(weights)
+            with torch.no_grad():
+                found = found + module(*given.inputs).softmax(-1)
+        yield found / len(members), given.target
+
+
+def _held_out_loss(model: str, members: list[dict[str, torch.Tensor]], batch: int) -> float:
+    losses = [
+        (F.nll_loss(likely.log(), target, reduction="sum"), len(target))
+        for likely, target in _likely(model, members, batch)
+    ]
+    return sum(loss.item() for loss, _ in losses) / sum(count for _, count in losses)
+
+
+DIGITS = "lenet:image=16,dtype=fp64"
+
+
+def test_the_members_of_an_ensemble_are_processes_that_do_not_talk(ranks: Ranks) -> None:
+    """Each begins elsewhere and learns as in virtual time; what is looked at in the end is their mean answer."""
+    wanted = asked("gossip3", model=DIGITS, method="ensemble", task="digits", batch=24, validate_every=1)
+    found = trained_as(ranks, wanted)
+    assert again(wanted, found.reports, {}).apart < TOLERANCE
+    assert not any(report.collectives for report in found.reports)
+    members = _members(ranks, 3)
+    name = next(iter(members[0]))
+    assert all(not torch.equal(members[0][name], other[name]) for other in members[1:])
+    (check,) = found.reports[0].checks
+    together = _held_out_loss(DIGITS, members, 24)
+    assert check.loss == pytest.approx(together, abs=1e-9)
+    assert together <= sum(_held_out_loss(DIGITS, [one], 24) for one in members) / 3  # by convexity
+
+
+def test_a_population_of_processes_learns_what_virtual_time_says_and_hands_over_its_best(ranks: Ranks) -> None:
+    wanted = asked(
+        "gossip3", model=DIGITS, method="population:tau=1", task="digits", batch=24, steps=5, validate_every=1
+    )
+    found = trained_as(ranks, wanted)
+    assert again(wanted, found.reports, {}).apart < TOLERANCE
+    assert_one_model(found, ranks)
+    (check,) = found.reports[0].checks
+    assert check.loss == pytest.approx(_held_out_loss(DIGITS, _members(ranks, 1), 24), abs=1e-9)
+
+
+def test_a_student_of_processes_learns_its_teachers_answers(ranks: Ranks) -> None:
+    """Worker 0 makes all gradients, the others those that they teach; then every rank has the student."""
+    wanted = asked("gossip3", model=DIGITS, method="distillation:teach=4", task="digits", batch=24, steps=6)
+    found = ranks.run(wanted)
+    assert [len(report.losses) for report in found] == [9, 4, 4]
+    observed = measurement(wanted, "gossip3", 24, found)
+    assert len(observed.losses) == 9
+    students = _members(ranks, 3)
+    for name, weight in students[0].items():
+        assert all(torch.equal(weight, other[name]) for other in students[1:])
+    teachers = trained_as(ranks, msgspec.structs.replace(wanted, method="ensemble", steps=1))  # four gradients each
+    assert [one.losses for one in teachers.reports] == [one.losses[:4] for one in found]
+    members, module = _members(ranks, 3), modules.build(DIGITS)
+    torch.manual_seed(3)
+    module = modules.build(DIGITS)
+    teacher = modules.build(DIGITS).eval()
+    batches = task("digits").batches(modules.example(DIGITS, 24), wanted.seed)
+    for step in range(9):
+        batch = cut(next(batches), 0, 3)
+        if step < 4:
+            continue
+        answers = torch.zeros(())
+        for weights in members:
+            teacher.load_state_dict(weights)
+            with torch.no_grad():
+                answers = answers + teacher(*batch.inputs).softmax(-1) / 3
+        loss = -(answers * module(*batch.inputs).log_softmax(-1)).sum(-1).mean()
+        assert found[0].losses[step] == pytest.approx(loss.item(), abs=TOLERANCE)
+        module.zero_grad()
+        loss.backward()
+        with torch.no_grad():
+            for weight in module.parameters():
+                weight -= wanted.rate * weight.grad
+    for name, weight in module.state_dict().items():
+        torch.testing.assert_close(weight, students[0][name], atol=TOLERANCE, rtol=0)
+
+
+def test_a_student_that_would_not_begin_is_refused(ranks: Ranks) -> None:
+    with pytest.raises(BadInput, match="ends after 101 gradients at the least, and each rank makes 6"):
+        ranks.run(asked("gossip3", model=DIGITS, method="distillation", task="digits", batch=24))
+
+
+def test_a_population_without_held_out_data_is_refused(ranks: Ranks) -> None:
+    with pytest.raises(BadInput, match="this task holds nothing out"):
+        ranks.run(asked("gossip3", method="population:tau=1"))
 
 
 def test_what_is_played_again_is_scored_by_a_persons_own_loss(tmp_path: Path) -> None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from foretell.program.expand import expand
+from foretell.program.lower import lower
+from foretell.runtime import appliers
 from foretell.runtime.assignment import Assignment, Rehearsal, Report
 from foretell.runtime.launch import Ranks
 
@@ -46,6 +49,28 @@ def test_weights_that_are_never_whole_take_the_same_memory(ranks: Ranks, plan: s
     (whole,), (shares,) = ranks.run(asked), ranks.run(hollow)
     assert whole.collectives == shares.collectives
     assert (whole.allocated, whole.resting) == (shares.allocated, shares.resting)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch's own modules, as they are imported
+def test_the_fullest_of_the_ranks_that_divide_experts(ranks: Ranks) -> None:
+    """What travels to its experts is what the program says, and it keeps as many rows more; real ranks refuse it."""
+    mixture = "mixture:layers=4,hidden=64,heads=4,kv_heads=2,ffn=96,vocab=512,experts=8,seq=32"
+    held, kept = list[int](), list[float]()
+    for words in ("", " +imbalance1.5"):
+        asked = Assignment(model=mixture, plan=f"dp8:zero1,ep4{words}", batch=16, steps=1)
+        (alone,) = ranks.run(msgspec.structs.replace(asked, rehearsal=Rehearsal(0, "64xcpu", priced=False)))
+        own = expand(lower(asked.setting))
+        said = [message for message, _ in own.communications(own.kinds[0]) if message.kind == "all-to-all"]
+        travels = {one.payload for one in alone.collectives if one.kind == "all-to-all" and one.payload > COUNTS}
+        assert travels and travels == {message.payload for message in said}
+        held.append(alone.allocated)
+        kept.append(own.stages[0].memory.backward_peak)
+        assert bool(list(appliers.refusals(asked.setting))) == bool(words)
+    assert held[1] - held[0] == pytest.approx(kept[1] - kept[0], rel=0.05)
+
+
+COUNTS = 64
+"""Bytes of how many rows go to each expert, which travel ahead of them."""
 
 
 def test_a_world_of_a_thousand_ranks_has_one_here(ranks: Ranks) -> None:

@@ -12,6 +12,7 @@ import pytest
 from endings import Ending
 
 from answers import documented
+from foretell.hardware import this_machine
 
 TINY = "gpt:layers=8,hidden=64,heads=4,vocab=128,seq=32"
 
@@ -57,6 +58,24 @@ fully_shard(model, mesh=mesh["dp"])
 optimizer = torch.optim.AdamW(model.parameters())
 while True:
     model(torch.randn(32, 64)).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+HYBRID = """
+import torch, torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+dist.init_process_group()
+mesh = init_device_mesh("cpu", (8, 8), mesh_dim_names=("replicas", "shards"))
+model = nn.Sequential(*[nn.Linear(64, 64) for _ in range(4)])
+for layer in (*model, model):
+    fully_shard(layer, mesh=mesh)
+optimizer = torch.optim.AdamW(model.parameters())
+while True:
+    model(torch.randn(8, 64)).square().mean().backward()
     optimizer.step()
     optimizer.zero_grad()
 """
@@ -134,12 +153,26 @@ def test_too_long_for_this_machine_is_extended_or_refused(tmp_path: Path) -> Non
     )
 
 
-@pytest.mark.parametrize("how, said", [("signal_9", "was ended by signal 9"), ("memory", "ran out of memory")])
+@pytest.mark.parametrize(
+    "how, said",
+    [("signal_9", "was ended by signal 9"), ("memory", "ran out of memory"), ("hang", "no rank went on for 6 s")],
+)
 def test_a_rank_that_ends_leaves_a_message_and_nothing_else(tmp_path: Path, how: str, said: str) -> None:
     asked = ("--on", "4xcpu", "--plan", "dp4", "--batch", "4", "--rank", "1", "--records", "kept")
+    asked = (*asked, "--patience", "6") if how == "hang" else asked
     ran = _ran("rehearse", Ending(how, 1, 0).model, *asked, folder=tmp_path)
     assert ran.returncode == 2 and said in ran.stderr
     assert not list(tmp_path.glob("kept/*"))
+
+
+@pytest.mark.skipif(this_machine.gpus() > 0, reason="this machine has a GPU")
+def test_a_machine_without_a_gpu_says_what_it_can_do(tmp_path: Path) -> None:
+    asked = ("lenet", "--on", "4xh100", "--plan", "dp4", "--batch", "4", "--steps", "1", "--records", "kept")
+    refused = _ran("rehearse", *asked, "--device", "cuda", folder=tmp_path)
+    assert refused.returncode == 2 and "no GPU" in refused.stderr and "--device cpu" in refused.stderr
+    told = re.sub(r"\s+", " ", _ran("rehearse", *asked, folder=tmp_path).stdout)
+    assert "rehearsed rank 0 of 4, on a core of" in told
+    assert "are those of cpu-core here, not of h100" in told and "it is no anchor for h100" in told
 
 
 SHARED, SUMMED = {"all-gather", "reduce-scatter"}, {"all-reduce"}
@@ -147,8 +180,13 @@ SHARED, SUMMED = {"all-gather", "reduce-scatter"}, {"all-reduce"}
 
 @pytest.mark.parametrize(
     "source, plan, sent",
-    [(FSDP, "dp64:zero3", SHARED), (ACCELERATE, "dp64", SUMMED), (TWO_AXES, "dp8:zero3 tp8", SHARED | SUMMED)],
-    ids=["fsdp2", "accelerate", "two axes"],
+    [
+        (FSDP, "dp64:zero3", SHARED),
+        (HYBRID, "dp8:zero3,shard8", SHARED | SUMMED),
+        (ACCELERATE, "dp64", SUMMED),
+        (TWO_AXES, "dp8:zero3 tp8", SHARED | SUMMED),
+    ],
+    ids=["fsdp2", "hybrid", "accelerate", "two axes"],
 )
 def test_a_script_runs_as_it_is_and_its_plan_is_recognised(
     tmp_path: Path, source: str, plan: str, sent: set[str]
@@ -186,6 +224,27 @@ def test_a_script_that_fails_is_told_and_leaves_nothing(tmp_path: Path, source: 
     told = re.sub(r"\s+", " ", ran.stderr)
     assert ran.returncode == 2 and said in told and f" try {way_out}" in told
     assert not list(tmp_path.glob("kept/*"))
+
+
+@pytest.mark.parametrize(
+    "said, where",
+    [
+        (("--plan", "dp4"), "--plan"),
+        (("--batch", "64", "--seq", "128"), "--batch, --seq"),
+        (("--trainer", "pytorch"), "--trainer"),
+    ],
+)
+def test_what_a_script_says_itself_is_not_read_past(tmp_path: Path, said: tuple[str, ...], where: str) -> None:
+    (tmp_path / "train.py").write_text("raise AssertionError('it does not begin')")
+    ran = _ran("rehearse", "--script", "--on", "4xcpu", *said, "--", "train.py", folder=tmp_path)
+    told = re.sub(r"\s+", " ", ran.stderr)
+    assert ran.returncode == 2 and f"{where} with --script: a script has a plan" in told and f"without {where}" in told
+
+
+def test_ranks_are_said_of_scripts_alone(tmp_path: Path) -> None:
+    asked = ("lenet", "--on", "4xcpu", "--plan", "dp4", "--batch", "8", "--ranks", "4")
+    ran = _ran("rehearse", *asked, folder=tmp_path)
+    assert ran.returncode == 2 and "--ranks 4 without --script" in ran.stderr
 
 
 def test_a_script_without_an_end_is_ended(tmp_path: Path) -> None:

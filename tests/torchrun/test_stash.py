@@ -55,7 +55,7 @@ def _delayed(plan: str, late: int = 0) -> tuple[list[float], dict[str, torch.Ten
     part = setting.plan.axis(Pipeline)
     assert part is not None
     torch.manual_seed(0)  # the tokens of an example are drawn, and batches have as many kinds of them
-    found = model(asked.model, setting, "fp32")
+    found = model(asked.model, setting, "fp32", setting.job.batch)
     batches = synthetic.Synthetic().batches(found.like, 0)
     torch.manual_seed(0)
     module = modules.build(asked.model)

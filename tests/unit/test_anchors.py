@@ -12,9 +12,12 @@ import pytest
 
 from foretell import predict
 from foretell.errors import BadInput
+from foretell.hardware.catalog import cluster
+from foretell.hardware.members import link
 from foretell.oracle.anchored import anchored
 from foretell.oracle.anchors import Anchor, read
-from foretell.oracle.anchors.profiler_trace import merged
+from foretell.oracle.bands import bands
+from foretell.oracle.traces import merged
 
 MODEL = "llama:layers=4,hidden=1024,heads=8,kv_heads=8,ffn=2816,vocab=32000,seq=512"
 ASK = ("predict", MODEL, "--on", "8xh100", "--batch", "32", "--json")
@@ -68,7 +71,11 @@ def test_a_part_that_was_wrong_is_corrected_in_other_plans(foretell: Callable[..
     file = _written(tmp_path, "run.json", json.dumps(told))
     found = _predicted(foretell, "dp8:zero1 +bf16", "--anchor", file)
     other = _predicted(foretell, "dp8:zero1 +bf16")
-    assert found["breakdown"]["exposed.dp"] == pytest.approx(3 * other["breakdown"]["exposed.dp"])
+    spread = bands().carried
+    alike = spread.links + spread.scale  # all that runs of one stack share of their messages
+    assert found["breakdown"]["exposed.dp"] == pytest.approx(
+        3 ** (alike / (alike + spread.run)) * other["breakdown"]["exposed.dp"]
+    )
     assert found["breakdown"]["forward"] == pytest.approx(other["breakdown"]["forward"])
     findings = {one["part"]: one["measured"] / one["predicted"] for one in found["findings"]}
     assert findings["exposed.dp"] == pytest.approx(3)
@@ -212,20 +219,43 @@ def _vgg(foretell: Callable[..., Any], plan: str, batch: int, *more: str) -> dic
     return json.loads(ran.out)
 
 
-def test_a_step_without_parts_scales_what_is_known_least(foretell: Callable[..., Any], tmp_path: Path) -> None:
-    """Nobody measured Chainer's kernels, links are like those of sweeps: computing takes most of what is off."""
+def test_a_step_without_parts_says_most_of_plans_like_it(foretell: Callable[..., Any], tmp_path: Path) -> None:
+    """The very run is what was measured; another plan takes less of it, another model still less."""
     plain = _vgg(foretell, "dp16 +fp32", 512)
-    told = {"plan": "dp16 +fp32", "batch": 512, "step_seconds": 1.2 * plain["step_seconds"]}
+    what = {"model": "vgg16-paradl", "cluster": "abci:16", "plan": "dp16 +fp32", "batch": 512}
+    told = {**what, "step_seconds": 1.2 * plain["step_seconds"]}
     anchor = _written(tmp_path, "run.json", json.dumps(told))
     found = _vgg(foretell, "dp16 +fp32", 512, "--anchor", anchor)
     assert found["step_seconds"] == pytest.approx(told["step_seconds"])
-    ratio = {part: found["breakdown"][part] / plain["breakdown"][part] for part in ("backward", "exposed.dp")}
-    assert ratio["backward"] > 1.2 > ratio["exposed.dp"] > 1
     assert any("computing x" in note and "messages x" in note for note in found["notes"])
-    other, before = (_vgg(foretell, "dp4 filter4 +fp32", 128, *more) for more in (("--anchor", anchor), ()))
-    for part, seconds in before["breakdown"].items():
-        grown = ratio["exposed.dp"] if part.startswith("exposed.") else ratio["backward"]
-        assert other["breakdown"][part] == pytest.approx(grown * seconds), part
+
+    def gains(*ask: str) -> float:
+        after, before = (json.loads(foretell(*ask, *more).out) for more in (("--anchor", anchor), ()))
+        return after["step_seconds"] / before["step_seconds"]
+
+    other = gains(*VGG, "--plan", "dp16 +fp32", "--batch", "256")
+    another = gains("predict", "resnet50", *VGG[2:], "--plan", "dp16 +fp32", "--batch", "256")
+    fewer = gains("predict", "resnet50", "--on", "abci:1", *VGG[4:], "--plan", "dp1 +fp32", "--batch", "16")
+    assert 1.2 > other > another > fewer > 1
+
+
+@pytest.mark.parametrize("other", [{"trainer": "pytorch"}, {"cluster": "8xa100-80"}, {"model": "llama2-7b"}])
+def test_a_run_of_other_software_or_another_device_leaves_a_wider_interval(
+    foretell: Callable[..., Any], tmp_path: Path, other: dict[str, str]
+) -> None:
+    what = {"model": "llama3-8b", "cluster": "8xh100", "trainer": "fsdp", "plan": "dp8:zero3 +bf16", "batch": 8}
+
+    def predicted(told: dict[str, Any], *more: str) -> dict[str, Any]:
+        ask = ("--on", told["cluster"], "--trainer", told["trainer"], "--plan", told["plan"])
+        return json.loads(foretell("predict", told["model"], *ask, "--batch", str(told["batch"]), "--json", *more).out)
+
+    def width(told: dict[str, Any]) -> float:
+        step = predicted(told)["step_seconds"]
+        anchor = _written(tmp_path, "run.json", json.dumps({**told, "step_seconds": step}))
+        low, high = predicted({**what, "batch": 16}, "--anchor", anchor)["interval"]
+        return high / low
+
+    assert width({**what, **other}) > width(what)
 
 
 def test_what_rounding_leaves_of_a_step_is_no_part() -> None:
@@ -238,17 +268,30 @@ def test_what_rounding_leaves_of_a_step_is_no_part() -> None:
         assert found.step_seconds == pytest.approx(anchor.step_seconds, rel=1e-9)
 
 
-def test_a_step_far_below_its_messages_scales_all_alike(foretell: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_step_far_below_its_messages_leaves_no_part_below_zero(foretell: Callable[..., Any], tmp_path: Path) -> None:
     plain = _vgg(foretell, "dp16 +fp32", 512)
     told = {"plan": "dp16 +fp32", "batch": 512, "step_seconds": 0.24 * plain["step_seconds"]}
     found = _vgg(foretell, "dp16 +fp32", 512, "--anchor", _written(tmp_path, "run.json", json.dumps(told)))
+    assert found["step_seconds"] == pytest.approx(told["step_seconds"])
     for part, seconds in plain["breakdown"].items():
-        assert found["breakdown"][part] == pytest.approx(0.24 * seconds, rel=0.01), part
+        assert 0 < found["breakdown"][part] < seconds, part
 
 
-def test_managed_memory_says_what_pages(foretell: Callable[..., Any]) -> None:
-    """Twice what is beyond the device, over its link to the host; a plan that fits says nothing."""
-    ask = ("predict", "resnet152", "--on", "abci:4", "--trainer", "chainer", "--plan", "dp4 +fp32", "--json", "--batch")
-    large, small = (json.loads(foretell(*ask, batch).out) for batch in ("320", "64"))
+def test_managed_memory_pages_what_is_beyond_the_device(foretell: Callable[..., Any]) -> None:
+    """Twice what is beyond the device, over its link to the host, in the step and in a note; a plan that fits pages
+    nothing, and where memory is not managed nothing pages either."""
+    ask = ("predict", "resnet152", "--on", "abci:4", "--plan", "dp4 +fp32", "--json")
+    large, small, other = (
+        json.loads(foretell(*ask, "--trainer", runs, "--batch", batch).out)
+        for runs, batch in (("chainer", "384"), ("chainer", "64"), ("pytorch", "384"))
+    )
     assert not large["fits"] and sum("page to the host" in note for note in large["notes"]) == 1
-    assert small["fits"] and not any("page to the host" in note for note in small["notes"])
+    beyond = large["needed_bytes"] - large["usable"]
+    assert large["breakdown"]["paging"] == pytest.approx(
+        2 * beyond / link(cluster("abci:4").device.host_link).bandwidth
+    )
+    assert sum(large["breakdown"].values()) == pytest.approx(large["step_seconds"])
+    assert "paging" in {one["name"] for one in large["bottlenecks"]}
+    for found in (small, other):
+        assert "paging" not in found["breakdown"] and not any("page to the host" in note for note in found["notes"])
+    assert small["fits"] and not other["fits"]

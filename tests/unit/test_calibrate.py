@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from answers import documented
+from foretell.calibration.case import Scope
 from foretell.calibration.measure import SampleJournal, Wanted, measure
+from foretell.calibration.probes import optimizer as optimizer_probe
 from foretell.calibration.probes import probes
 from foretell.cost.collectives import library_of
-from foretell.cost.samples import CollectiveSample, calibration
+from foretell.cost.samples import CollectiveSample, UpdateSample, calibration
 from foretell.errors import BadInput
 from foretell.hardware.this_machine import processor
+from foretell.model.optimizer import optimizer
 from foretell.records import store
 
 MODEL = "gpt2:layers=2,hidden=64,heads=2,vocab=256,seq=32"
@@ -33,7 +38,7 @@ def test_every_probe_has_samples_with_their_spread(file: Path) -> None:
     found = calibration(store.read(file))
     measured = {one.probe for one in found.samples}
     several = processor().ranks > 1
-    assert measured == set(probes()) - {"copies"} - ({"collectives"} if not several else set())
+    assert measured == set(probes()) - {"copies", "wrapped"} - ({"collectives"} if not several else set())
     assert not found.complete, "a quick one is not all of it"
     assert found.machine.device == "cpu-core"
     assert "torch" in found.machine.versions
@@ -190,3 +195,17 @@ def test_a_folder_that_is_not_there_is_refused_before_anything_is_measured(
     ran = foretell(*verb, "--out", str(tmp_path / "nowhere" / "x.json"))
     assert ran.code == 2 and "there is no folder" in ran.err and "--out" in ran.err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_optimizer_is_timed_fused_where_torch_has_it_so() -> None:
+    """Of a GPU the cases alone: every one is a class of torch that takes what it is given."""
+    ways: dict[str, set[str]] = {}
+    for case in optimizer_probe.cases(Scope("cuda", quick=False, count=1)):
+        assert isinstance(case.about, UpdateSample)
+        ways.setdefault(case.about.rule, set()).add(case.about.way)
+    assert ways["adamw"] == {"default", "fused"} and ways["rmsprop"] == {"default"}
+    for rule, own in ways.items():
+        member = optimizer(rule)
+        for way in own:
+            given = {**member.arguments, "lr": 1e-4, **({"fused": True} if way == "fused" else {})}
+            inspect.signature(getattr(torch.optim, member.torch)).bind([], **given)

@@ -118,7 +118,7 @@ BAD = {
         "dp1",
         "--optimizer",
         "",
-    ): "adagrad, adam, adamw, lamb, lars, momentum, nesterov",
+    ): "adafactor, adagrad, adam, adamw, adamw16bit",
     ("program", "mlp", "--plan", "dp1000000 tp1000000", "--batch", "8"): "dp1000000 tp1000000 are 1,000,000,000,000",
     ("analyze", "tests"): "tests is a folder without a config.json",
     ("analyze", "Makefile"): "Makefile is a file, but not one that holds a model",
@@ -133,6 +133,26 @@ def test_bad_input_gets_a_message(foretell: Any, arguments: tuple[str, ...]) -> 
     assert "Traceback" not in ran.err
     assert ran.out == ""
     assert max(len(line) for line in ran.err.splitlines()) <= 80
+
+
+MISTYPED: dict[tuple[str, ...], str] = {
+    ("predict", "--seq", "4k"): "--seq 4096",
+    ("predict", "--seq", "two"): "digits alone: --seq 8",
+    ("predict", "--carbon", "380g"): "--carbon 380",
+    ("run", "--steps", "2k"): "--steps 2000",
+    ("plan", "--by", "enrgy"): "--by energy",
+    ("plan", "--by", "zzz"): "one of time, money, memory, gpus, energy",
+}
+
+
+@pytest.mark.parametrize("arguments", MISTYPED, ids=" ".join)
+def test_a_mistyped_value_has_a_way_out(foretell: Any, arguments: tuple[str, ...]) -> None:
+    ran = foretell(arguments[0], "lenet", *arguments[1:], "--json")
+    assert ran.code == 2
+    problem = json.loads(ran.out)["error"]
+    assert problem["where"] == arguments[1]
+    assert arguments[2] in problem["what"]
+    assert problem["fix"] == MISTYPED[arguments]
 
 
 def test_long_messages_are_folded_and_carets_stay(foretell: Any) -> None:

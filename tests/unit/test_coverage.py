@@ -12,6 +12,7 @@ import pytest
 from answers import documented
 from foretell.oracle.bands import REASONS
 from foretell.validation.coverage import Residual, coverage, lesson_of
+from foretell.validation.software_widths import levels_of, stretches
 from foretell.validation.widths import fitted
 
 
@@ -76,3 +77,45 @@ def test_no_width_is_negative() -> None:
     runs = [run._replace(log=run.log / (1 + 3 * ("nodes" in run.reasons))) for run in _runs(6, {"always": 0.3})]
     widths = fitted(lesson_of(runs))
     assert (numpy.array(widths) >= 0).all()
+
+
+def _of_trainers(wide: dict[str, float], seed: int = 3) -> list[Residual]:
+    """Runs of three sources for each trainer, whose errors are normal and as wide as said."""
+    chance = random.Random(seed)
+    return [
+        run._replace(source=f"{name} {run.source}", trainer=name, log=chance.gauss(0.0, own / 1.645))
+        for name, own in wide.items()
+        for run in _runs(seed, {"always": 0.1}, sources=3)
+    ]
+
+
+def test_trainers_have_stretches_of_their_own() -> None:
+    """A trainer whose runs are wider is stretched further; one that nobody ran is as the software it is based on."""
+    wide = {"nemo": 0.1, "nanotron": 0.3, "chainer": 0.2, "deepspeed": 0.2}
+    found = coverage(_of_trainers(wide))
+    learnt = found.bands.predicted
+
+    def band(name: str) -> float:
+        return learnt.stretch * learnt.of_software(levels_of(name)) * learnt.widths["always"]
+
+    assert band("nemo") < band("chainer") < band("nanotron")
+    for name in wide:
+        assert 0.85 <= found.parts["trainer"][name].inside <= 0.97, name
+    assert levels_of("megatron-deepspeed") == ("megatron-deepspeed", "deepspeed")
+    assert band("megatron-deepspeed") == band("deepspeed")
+    assert learnt.of_software(levels_of("torchtitan")) == learnt.software[""]
+
+
+def test_few_runs_of_a_trainer_say_little() -> None:
+    scores, many = [1.0] * 400 + [5.0] * 4, ["a"] * 400 + ["b"] * 4
+    known = stretches(numpy.array(scores), many, ["nemo"] * 400 + ["chainer"] * 4)
+    more = stretches(numpy.array([1.0] * 400 + [5.0] * 40), ["a"] * 400 + ["b"] * 40, ["nemo"] * 400 + ["chainer"] * 40)
+    assert known["nemo"] == pytest.approx(1.0, abs=0.03)
+    assert more["chainer"] == pytest.approx(5.0, abs=0.03)
+    assert known["nemo"] <= known[""] <= known["chainer"]
+
+
+def test_messages_between_convolutions_count_by_their_share() -> None:
+    run = _runs(1, {})[0]._replace(reasons=("always", "convolutions"), seconds=(3.0, 1.0, 0.0))
+    assert run.much("messages") == 0.25 and run.much("always") == 1.0 and run.much("nodes") == 0.0
+    assert run._replace(reasons=("always",)).much("messages") == 0.0

@@ -129,7 +129,11 @@ enable = true
     assert plan(found, ranks=64) == "dp8:zero3 tp8:sp +recompute:block +bf16 +compiled"
     assert found.recipe(Launch(64)).model == "llama3-70b"
     selective = opened(tmp_path, "b.toml", text.replace('"full"', '"selective"'))
-    assert "every n-th layer" in selective.notes[0]
+    assert plan(selective, ranks=64) == "dp8:zero3 tp8:sp +recompute:nth2 +bf16 +compiled"
+    fourth = opened(tmp_path, "d.toml", text.replace('"full"', '"selective"\nselective_ac_option = "4"'))
+    assert "+recompute:nth4" in plan(fourth, ranks=64)
+    each = opened(tmp_path, "e.toml", text.replace('"full"', '"selective"\nselective_ac_option = "1"'))
+    assert "+recompute:block" in plan(each, ranks=64)
     by_operator = text.replace('"full"', '"selective"\nselective_ac_option = "op"')
     assert "+recompute:operators" in plan(opened(tmp_path, "c.toml", by_operator), ranks=64)
     with pytest.raises(BadInput, match="how many ranks"):
@@ -180,6 +184,18 @@ def test_deepspeed_solves_the_batch_as_it_does_itself(tmp_path: Path) -> None:
     assert plan(opened(tmp_path, "ds.json", whole), ranks=8) == "dp8 +m4 +bf16"
     with pytest.raises(BadInput, match="does not divide"):
         plan(opened(tmp_path, "ds.json", whole), ranks=3)
+
+
+@pytest.mark.parametrize(("ranks", "told"), [(1, False), (4, True)])
+def test_deepspeed_shares_saved_activations_out_among_ranks_of_a_layer(ranks: int, told: bool, tmp_path: Path) -> None:
+    document = {
+        "train_batch_size": 8,
+        "activation_checkpointing": {"partition_activations": True},
+        "tensor_parallel": {"autotp_size": ranks},
+    }
+    notes = " ".join(opened(tmp_path, "ds.json", json.dumps(document)).notes)
+    assert ("keeps 1/4" in notes) == told
+    assert "may change the cost" not in notes
 
 
 def test_what_a_training_script_fills_in(tmp_path: Path) -> None:

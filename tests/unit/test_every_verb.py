@@ -25,14 +25,18 @@ TINY = "gpt:layers=4,hidden=64,heads=4,vocab=256,seq=32"
 ON = ("--on", "2xh100", "--batch", "8")
 FEW = ("--only", "dp,tp")
 
+KERNELS = ("gemm", "flash", "norm", "add")
+
 ASKED: dict[str, list[tuple[str, ...]]] = {
     "analyze": [("lenet",)],
     "program": [(TINY, *ON, "--plan", "dp2"), (TINY, "--plan", "pp2:1f1b +m2", "--batch", "4")],
     "predict": [
         (TINY, *ON, "--plan", "dp2 +bf16", "--tokens", "1e9", "--price", "2"),
+        ("gpt2:layers=2", *ON, "--plan", "dp2 +m2", "--lengths", "20,32", "--samples", "1e6"),
         ("gpt2:layers=2", "--on", "1xv100-16", "--plan", "dp1", "--batch", "256"),  # what does not fit
     ],
     "fit": [(TINY, "--on", "2xh100"), (TINY, *ON, "--plan", "tp2")],
+    "capacity": [(TINY, "--on", "2xtpu-v5p", "--batch", "8", "--plan", "dp2 +bf16")],
     "plan": [
         (TINY, *ON, *FEW),
         (TINY, "--on", "h100", "--batch", "8", "--gpus", "1..2", *FEW, "--tokens", "1e9", "--deadline", "30d"),
@@ -53,6 +57,8 @@ ASKED: dict[str, list[tuple[str, ...]]] = {
     "bench": [("--show", "{folder}/study")],
     "bench --list": [()],
     "lab describe": [("{folder}/lab.toml", "--hosts", "4", "--overhead", "100us")],
+    "blame": [("{folder}/rank0.json", "{folder}/rank1.json")],
+    "stack": [("mine", "--anchor", "{folder}/measured.csv"), (), ("mine",)],
     "goodput": [
         ("--mtbf", "3h", "--checkpoint", "40s"),
         (TINY, "--on", "8xh100", "--mtbf", "3h", "--storage", "1 GB/s"),
@@ -64,6 +70,7 @@ ASKED: dict[str, list[tuple[str, ...]]] = {
     "systems --axes": [()],
     "results": [("--records", "{folder}/records")],
     "results show": [("{folder}/records/calibration-cpu.json",)],
+    "contribute": [("{folder}/step.json",)],
     "validate": [("{folder}/runs.csv",)],
     "validate --rows": [("{folder}/runs.csv",)],
     "validate --table": [("{folder}/runs.csv",)],
@@ -81,7 +88,7 @@ ASKED: dict[str, list[tuple[str, ...]]] = {
 ELSEWHERE = {form.command for form in FORMS} - set(ASKED)
 """Those that measure something, or take long: they are held to their types where they are tested anyway."""
 
-WRITTEN = {"export", "completion", "schema", "validate --rows"}
+WRITTEN = {"contribute", "export", "completion", "schema", "validate --rows"}
 """What they print is a file of another program, as wide as that is."""
 
 CASES = [(form, at) for form, asked in ASKED.items() for at in range(len(asked))]
@@ -96,6 +103,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows = list(csv.reader(published.read_text().splitlines()))[:4]
     (made / "runs.csv").write_text("\n".join(",".join(row) for row in rows) + "\n")
     _compared(made / "study")
+    (made / "measured.csv").write_text(f'model,plan,cluster,batch,step_seconds\n"{TINY}",dp2,2xh100,8,0.02\n')
+    for rank, slow in enumerate((1.0, 1.5)):
+        kernels = [(name, at * 200 + step * 900, slow * 100) for step in range(3) for at, name in enumerate(KERNELS)]
+        events = [{"ph": "X", "cat": "kernel", "name": name, "ts": at, "dur": long} for name, at, long in kernels]
+        (made / f"rank{rank}.json").write_text(json.dumps({"traceEvents": events, "distributedInfo": {"rank": rank}}))
+    step = {"model": "gpt2", "plan": "dp8", "cluster": "8xh100", "batch": 64, "step_seconds": 0.31}
+    (made / "step.json").write_text(json.dumps(step))
     return made
 
 

@@ -28,7 +28,7 @@ def _evidence(model: str, place: str, text: str, name: str = "pytorch") -> Evide
     plan = parse(text)
     batch = 16 * plan.microbatches
     setting = Setting(foretell.load(model, 16), Job(batch=batch), plan, trainer(name))
-    return evidence(lower(setting), cluster(place))
+    return evidence(lower(setting), cluster(place), {"forward": 1.0}, 1.0)
 
 
 def _made(**words: object) -> Evidence:
@@ -39,6 +39,8 @@ def _made(**words: object) -> Evidence:
         "communication": {"dp": MEASURED},
         "software": MEASURED,
         "trainer": "nanotron",
+        "levels": ("nanotron",),
+        "waits": 0.0,
         "nodes": 1,
     }
     return Evidence(**{**best, **words})  # type: ignore[arg-type]

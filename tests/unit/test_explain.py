@@ -40,6 +40,7 @@ KEYS = {
     "recomputation": "recompute",
     "input": "input",
     "copies to the host": "other",
+    "paging": "paging",
     "weight update": "optimizer",
 }
 

@@ -81,6 +81,7 @@ ONE_RULE = [
     # Experts.
     (MIXTURE, "dp4:ep4", "experts divide", "6 experts are not a multiple of ep4", "dp4:ep2"),
     (MIXTURE, "dp4:ep3", "experts fold", "ep3 does not fold over 4 data ranks", "dp4:ep2"),
+    (MIXTURE, "dp4:deepep", "rows to dispatch", "deepep is how rows reach experts of other ranks", "dp4"),
     (MIXTURE, "dp4:ep2,etp4 tp2", "expert tensor ranks", "etp4", "dp4:ep2 tp2"),
     # Versions and shares of weights.
     (

@@ -363,12 +363,12 @@ def test_a_mixed_cluster_is_described_and_not_modelled(tmp_path: Path) -> None:
     cluster = catalog.cluster(own(tmp_path, MIXED))
     assert cluster.mixed
     assert "16 x NVIDIA H100 SXM5 80 GB + 16 x NVIDIA A100 SXM4 80 GB" in cluster.describe()
-    with pytest.raises(BadInput, match="not modelled yet") as problem:
+    with pytest.raises(BadInput, match="only data-parallel steps are modelled") as problem:
         _ = cluster.device
     assert "16xh100" in problem.value.fix
     with pytest.raises(BadInput, match="mixes devices"):
         catalog.cluster(f"{cluster.text}:8")
-    note = "mixes 16 x h100 and 16 x a100-80: mixed clusters are described, not modelled yet"
+    note = "mixes 16 x h100 and 16 x a100-80: of mixed clusters only data-parallel steps are modelled"
     assert note in catalog.named(cluster.text).notes[0]
 
 
@@ -755,7 +755,7 @@ def test_list_notes_a_mixed_cluster(
     main()
     printed = capsys.readouterr()
     assert "h100 + a100-80" in printed.out
-    note = "note: ours mixes 16 x h100 and 16 x a100-80: mixed clusters are described, not modelled yet"
+    note = "note: ours mixes 16 x h100 and 16 x a100-80: of mixed clusters only data-parallel steps are modelled"
     assert " ".join(printed.err.split()) == note  # lines fold
 
 
@@ -763,3 +763,13 @@ def test_list_json_is_in_si_units(listed: Any) -> None:
     found = {device["name"]: device for device in json.loads(listed("devices", "--json"))["devices"]}
     assert math.isclose(found["h100"]["memory_bandwidth"], 3.35e12)
     assert math.isclose(found["h100"]["peak"]["bf16"], 989.4e12)
+
+
+@pytest.mark.parametrize("text", ["8xh100+8xa100-80", "8xh100 and 8xa100-80", "8xh100,8xa100-80", "8xH100 + 8xA100-80"])
+def test_several_kinds_of_devices_are_for_a_file(text: str) -> None:
+    with pytest.raises(BadInput, match="several kinds of devices") as problem:
+        catalog.cluster(text)
+    assert "[[devices]]" in problem.value.fix
+    mixed = catalog.cluster(str(Path(__file__).parents[2] / "examples" / "clusters" / "our-two-kinds.toml"))
+    assert [(group.device.name, group.ranks) for group in mixed.groups] == [("h100", 8), ("a100-80", 8)]
+    assert catalog.cluster("8x8xh100,4xib-ndr").ranks == 64

@@ -1,11 +1,13 @@
 """The score of sources left out: what takes part in it, and what a source that was never seen takes with it."""
 
 import math
+from collections import Counter
 
 import msgspec
 import pytest
 
 from foretell.hardware import catalog, members
+from foretell.oracle.carried import RunTraits
 from foretell.oracle.predict import predict
 from foretell.plan.trainer import CONSTANTS, names, trainer
 from foretell.validation import left_out, published
@@ -13,10 +15,13 @@ from foretell.validation.ablation import ablated
 from foretell.validation.constants import fitted
 from foretell.validation.evaluate import compare
 from foretell.validation.in_view import (
+    TOGETHER,
     Slot,
     changed,
     cluster_without,
     constants_without,
+    holder,
+    in_groups,
     in_view,
     own,
     slots_of,
@@ -24,11 +29,11 @@ from foretell.validation.in_view import (
 from foretell.validation.left_out import STEPS, candidates, chosen_again, encoded
 from foretell.validation.sources import source_of
 from foretell.validation.study import read
-from foretell.validation.unseen import UnseenRun, unseen_runs, unseen_scores
+from foretell.validation.unseen import RowCounts, UnseenRun, unseen_runs, unseen_scores
 
 NO_RUNS = {
-    ("fsdp", "attention.kernel"),
     ("pytorch", "attention.kernel"),
+    ("torchtitan-2025", "attention.kernel"),
 }
 """Their sources speak of published runs, and say why papers were believed instead."""
 
@@ -84,11 +89,14 @@ def test_constants_chosen_again_take_the_place():
     assert cluster_without(catalog.cluster("8xa100-80"), "dgxc-benchmarking", {kernels: 0.5}).device.reached == {}
 
 
-@pytest.mark.parametrize("slot", sorted(in_view()))
-def test_candidates_never_saw_the_source(slot: Slot):
+SOURCES = sorted({source for sources in in_view().values() for source in sources})
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_candidates_never_saw_the_source(source: str):
     """What is chosen among did not come from the source that is left out, or lies below the largest of the rest."""
-    for source in in_view()[slot]:
-        found = candidates(slot, source)
+    for slot in (group[0] for group in in_groups(slots_of(source)) if group[0].key not in TOGETHER):
+        found = [way[slot] for way in candidates([slot], source)]
         if slot.kind == "trainers":
             owners = {trainer(name).name for name in names() if slot.key in own(trainer(name).name)}
             free = [name for name in owners if source not in in_view().get(Slot("trainers", name, slot.key), ())]
@@ -97,6 +105,32 @@ def test_candidates_never_saw_the_source(slot: Slot):
             steps = {str(value) for share in STEPS for value in (top * share, (("any", top * share),))}
             assert {str(value) for value in found} <= others | steps
             assert not found or str(found[0]) in others
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_the_hosts_time_is_counted_one_way(source: str):
+    """For each launch or for each layer: no software's way is mixed with another's, nor was any seen."""
+    for group in (group for group in in_groups(slots_of(source)) if group[0].key in TOGETHER):
+        free = {
+            tuple(trainer(name).constant(key) for key in TOGETHER)
+            for name in names()
+            if not any(source in in_view().get(Slot("trainers", holder(name, key), key), ()) for key in TOGETHER)
+        }
+        for way in candidates(group, source):
+            launch, layer, again = (
+                way.get(Slot("trainers", group[0].owner, key), trainer(group[0].owner).constant(key))
+                for key in TOGETHER
+            )
+            assert (launch > 0) != (layer > 0), way
+            assert any(one[2] == again and (launch <= one[0] if launch else 0 < layer <= one[1]) for one in free), way
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_what_ships_counts_the_hosts_time_one_way(source: str):
+    """Of every trainer, with its constants as they are without the source."""
+    for name in names():
+        made = changed(trainer(name), constants_without(name, source, chosen_again().get(source, {})))
+        assert not (made.host.launch > 0 and made.host.layer > 0), name
 
 
 def _numbers(name: str, key: str) -> list[float]:
@@ -127,8 +161,8 @@ def test_a_constant_departs_from_below_where_sources_agree(
 ):
     """0.053 better in the mean, 0.063 its standard error: one source's constant; 0.05 and 0.006: a trainer's."""
     slot = Slot("trainers", "megatron-core", "gradients.rate")
-    monkeypatch.setattr(left_out, "_misses", lambda runs, source, chosen: MISSES[chosen[slot]])
-    assert left_out._best([], "d", {}, slot, values) == taken
+    monkeypatch.setattr(left_out, "misses", lambda runs, source, chosen: MISSES[chosen[slot]])
+    assert left_out._best([], "d", {}, [{slot: value} for value in values]) == {slot: taken}
 
 
 def test_what_a_constant_is_worth():
@@ -157,18 +191,22 @@ def test_what_ships_is_of_slots_and_reads_back():
 def test_the_score_by_hand():
     """Two sources, one of one run: errors 0.25 and 0 unseen; the anchor takes the bias off."""
     half, same = math.log(1 / 1.25), 0.0
-    runs = [UnseenRun("s", "a", "t", same, half, True) for _ in range(3)] + [
-        UnseenRun("s", "b", "t", same, same, False)
+    traits, seconds = RunTraits("t", "h100", "m", 8, ("q",)), (1.0, 0.0, 0.0)
+    runs = [UnseenRun("s", "a", "t", same, half, same, True, traits, seconds) for _ in range(3)] + [
+        UnseenRun("s", "b", "t", same, same, half, False, traits, seconds)
     ]
-    found = unseen_scores(runs)
+    counts = RowCounts(Counter({("all", "all"): 8}), Counter({("all", "all"): 6}))
+    found = unseen_scores(runs, counts)
     assert found.all is not None
     assert found.all.unseen == pytest.approx(0.125)
     assert found.all.seen == 0.0
     assert found.all.anchored == pytest.approx(0.0)
     assert found.all.bias == pytest.approx(0.125)
     assert found.all.inside == 0.75
+    assert found.all.rows == pytest.approx(0.125)
+    assert found.all.scored == 0.75
     assert [one.name for one in found.sources] == ["a", "b"]
-    assert unseen_scores([]).all is None
+    assert unseen_scores([], counts).all is None
 
 
 def test_a_source_that_is_left_out_is_predicted_otherwise():

@@ -76,7 +76,8 @@ def rows(worker: int, gradient: int) -> Any:
 def work(side: WorkerSide) -> None:
     side.begin()
     while not side.done:
-        (gradient,) = PROBLEM.gradients([side.wanted], [rows(side.me.number, side.me.clock)])
+        problem = side.me.problem or PROBLEM  # a student has one of its own
+        (gradient,) = problem.gradients([side.wanted], [rows(side.me.number, side.me.clock)])
         side.take(gradient)
     side.end()
 
@@ -89,7 +90,9 @@ def ran(
     works: Callable[[WorkerSide], None] = work,
 ) -> tuple[list[WorkerSide], list[ServerSide]]:
     """A run in threads: its workers and servers when all have left."""
-    terms = Terms(composed(text), workers, PROBLEM.start(0), PROBLEM.shapes, 0.2, momentum, 0, gradients)
+    terms = Terms(
+        composed(text), workers, PROBLEM.start(0), PROBLEM.shapes, 0.2, momentum, 0, gradients, problem=PROBLEM
+    )
     posts: list[Boxes] = []
     posts += [Boxes(posts) for _ in range(workers)]
     meeting = Meeting(workers)
@@ -202,6 +205,41 @@ def test_gossip_loses_no_share_and_chooses_as_in_virtual_time(text: str) -> None
     assert sum(shares) == pytest.approx(1.0, abs=1e-12)
     world = virtual(text, {}, workers=4)
     assert sum(sum(side.travelled.values()) for side in workers) * world.pace.size == world.bytes["peers"]
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize("text", ["population:tau=1", "population:tau=2,spread=2"])
+def test_a_population_copies_its_best_as_in_virtual_time(text: str, momentum: float) -> None:
+    """Who is asked answers between two gradients, also when it has made its last."""
+    workers, _ = ran(text, workers=4, momentum=momentum)
+    world = virtual(text, orders(workers, []), workers=4, momentum=momentum)
+    for side, worker in zip(workers, world.workers, strict=True):
+        assert side.me.rate == worker.rate
+        np.testing.assert_allclose(side.me.weights, worker.weights, rtol=0, atol=1e-12)
+
+
+def test_the_members_of_an_ensemble_do_not_talk() -> None:
+    workers, _ = ran("ensemble", workers=4)
+    world = virtual("ensemble", {}, workers=4)
+    assert not any(side.travelled for side in workers)
+    for side, worker in zip(workers, world.workers, strict=True):
+        np.testing.assert_allclose(side.me.weights, worker.weights, rtol=0, atol=1e-12)
+    assert len({side.me.weights.tobytes() for side in workers}) == 4
+
+
+def test_a_student_learns_what_all_teachers_answer() -> None:
+    """Teachers stop when they have taught; worker 0 begins anew when all of them have."""
+    text = "distillation:teach=3"
+    workers, _ = ran(text, workers=4, gradients=8)
+    assert [side.me.clock for side in workers] == [8, 3, 3, 3]
+    teachers = [PROBLEM.start(at + 1) for at in range(4)]
+    for step in range(3):
+        made = PROBLEM.gradients(teachers, [rows(at, step) for at in range(4)])
+        teachers = [weights - 0.2 * gradient for weights, gradient in zip(teachers, made, strict=True)]
+    student, problem = PROBLEM.start(4), PROBLEM.distilled(teachers)
+    for step in range(3, 8):
+        student = student - 0.2 * problem.gradients([student], [rows(0, step)])[0]
+    np.testing.assert_allclose(workers[0].me.weights, student, rtol=0, atol=1e-12)
 
 
 def test_elastic_symmetry() -> None:

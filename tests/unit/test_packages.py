@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from foretell.errors import BadInput, MissingExtra
+from foretell.errors import BadInput, MissingExtra, UnknownName
 from foretell.model import zoo
 from foretell.model.importers import packages
 from foretell.model.importers.packages import PackageModel, index, parse
@@ -74,7 +74,8 @@ def test_fields_that_do_not_fit(text: str, said: str) -> None:
 
 
 def test_a_name_of_nobody_is_no_package_model() -> None:
-    assert parse("llama4") is None and parse("meta-llama/Llama-9") is None and parse("file.py:build") is None
+    assert parse("/regnety_032") is None
+    assert parse("llama6") is None and parse("meta-llama/Llama-9") is None and parse("file.py:build") is None
 
 
 def test_what_helps_where_timm_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,3 +87,34 @@ def test_what_helps_where_timm_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(MissingExtra) as raised:
         load("timm/regnety_03")
     assert raised.value.fix.startswith("timm/regnety_0")
+
+
+@pytest.mark.parametrize(
+    ("typed", "found"),
+    [("EfficientNetV2-S", "timm/efficientnetv2_s"), ("regnety-032", "timm/regnety_032")],
+)
+def test_dashes_and_capitals_do_not_count(typed: str, found: str) -> None:
+    parsed = packages.parse(typed)
+    assert parsed is not None and parsed.text == found
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("ssd300", "ssd300-resnet34"), ("nnunet", "nnunet-3d"), ("transformer-xl", "transformer-xl-base"),
+        ("mnasnet", "mnasnet1_0"), ("xcit", "xcit_medium_24_p8_384"), ("maxvit", "maxvit_base_tf_224"),
+        ("beit", "beit_base_patch16_224"), ("cait", "cait_s24_384"), ("regnet", "regnetx_002"), ("nfnet", "nfnet_f0"),
+    ],
+)  # fmt: skip
+def test_a_family_that_packages_have_is_answered_with_its_members(typed: str, offered: str) -> None:
+    with pytest.raises(UnknownName) as problem:
+        load(typed)
+    names = problem.value.fix.partition(";")[0].partition(" and ")[0].split(", ")
+    assert offered in names
+    assert all(packages.parse(name) for name in names)
+
+
+def test_a_slip_in_the_name_of_a_member_of_the_zoo_is_answered_from_the_zoo() -> None:
+    with pytest.raises(UnknownName) as problem:
+        load("resnet5")
+    assert "resnet50" in problem.value.fix and "timm" not in problem.value.fix and "resnet51q" not in problem.value.fix

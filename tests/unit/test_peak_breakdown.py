@@ -32,6 +32,7 @@ PLANS = (
     "dp4:zero3 +recompute:block +bf16",
     "dp4 +recompute:attention +bf16",
     "dp4:zero3 +recompute:every2 +bf16",
+    "dp4:zero3 +recompute:first1 +bf16",
     "dp4 +offload:activations +bf16",
     "dp4 +offload:optimizer +bf16",
 )

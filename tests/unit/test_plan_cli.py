@@ -58,8 +58,20 @@ def test_stages_that_were_chosen_are_told(foretell: Any) -> None:
     assert "stages        layers per stage chosen for the fastest plan: 5.7 % faster than" in page
 
 
+def test_a_loss_in_chunks_is_searched_as_it_is_predicted(foretell: Any) -> None:
+    """Over several numbers of samples at once, in the search, and over one."""
+    fixed = ("--fix", "+loss:chunks +bf16", "--only", "dp,recompute", "--json")
+    answer = json.loads(foretell("gpt2", "--on", "8xh100", "--batch", "32", *fixed).out)
+    assert len(answer["top"]) > 2
+    for one in answer["top"]:
+        alone = package.predict("gpt2", on="8xh100", batch=32, plan=one["plan"])
+        assert "+loss:chunks" in one["plan"]
+        assert alone.memory_bytes == pytest.approx(one["memory_bytes"])
+        assert alone.step_seconds == pytest.approx(one["step_seconds"])
+
+
 def test_stages_that_make_it_fit(foretell: Any) -> None:
-    page = foretell(*PIPED, "--max-memory", "3.0 GB").out
+    page = foretell(*PIPED, "--max-memory", "4.5 GB").out
     assert "none of the 4 plans of the search fits, and this one does" in page
     assert "layers per stage chosen for the fastest plan: no plan without fits" in " ".join(page.split())
 

@@ -42,6 +42,7 @@ from foretell.plan.strategy import Strategy
 from foretell.plan.text import parse
 from foretell.units import WIDTH
 
+DATA_WORDS = "zero1, zero2, zero3, shardN, epN, etpN, allgather, alltoall, deepep"
 PAGE = Path(__file__).parents[2] / "docs" / "7-plan.md"
 
 
@@ -79,6 +80,8 @@ def test_axes(text: str, axes: tuple[Strategy, ...]) -> None:
         ("+bf16:pure", Precision(name="bf16:pure")),
         ("+recompute:attention", Recompute(granularity="attention")),
         ("+recompute:every2", Recompute(every=2)),
+        ("+recompute:first21", Recompute(first=21)),
+        ("+recompute:nth2", Recompute(nth=2)),
         ("+offload:weights +offload:optimizer", Offload(moved=("optimizer", "weights"))),
         ("+offload:weights,optimizer", Offload(moved=("optimizer", "weights"))),
         ("+bucket:25MB", Bucket(size=25_000_000)),
@@ -154,7 +157,9 @@ ERRORS = [
     # text, character, part of the message, the plan that is proposed
     ("ddp8", 1, "no strategy is called 'ddp'", "dp8"),
     ("dp8 filtr4", 5, "no strategy is called 'filtr'", "dp8 filter4"),
-    ("ep4", 1, "no strategy is called 'ep'", "dp8:ep4"),
+    ("ep4", 1, "no strategy is called 'ep'", "dp4:ep4"),
+    ("pp4 ep8,deepep", 5, "experts are an option of dp", "pp4 dp8:ep8,deepep"),
+    ("pp4 dp16:zero1 ep8", 16, "experts are an option of dp", "pp4 dp16:zero1,ep8"),
     ("dp8 m16", 5, "no strategy is called 'm'", "dp8 +m16"),
     ("dp", 3, "dp has no number of ranks", "dp2"),
     ("dp 8 tp4", 3, "dp has no number of ranks", "dp8 tp4"),
@@ -166,7 +171,7 @@ ERRORS = [
     ("spatial1000x1001", 8, "at most 1,000,000 ranks", "spatial1000"),
     ("spatial2x0", 10, "'0' cannot be a number of ranks", "spatial2x1"),
     ("dp2x2", 4, "'x2' after dp2", "dp2"),
-    ("dp8:zer03", 5, "expected one of zero1, zero2, zero3, shardN, epN, etpN", "dp8:zero3"),
+    ("dp8:zer03", 5, f"expected one of {DATA_WORDS}", "dp8:zero3"),
     ("tp8:zero3", 5, "tp has no option 'zero3'", "tp8"),
     ("dp8:shard", 10, "'shard' of dp is wrong", "dp8:shard2"),
     ("dp8:ep0", 7, "'ep0' of dp is wrong", "dp8:ep1"),
@@ -199,6 +204,8 @@ ERRORS = [
     ("+recompute", 11, "recompute does not say what", "+recompute:block"),
     ("+recompute:blok", 12, "one of attention, block, full, layernorm", "+recompute:block"),
     ("+recompute:every1", 17, "a whole number from 2", "+recompute:every2"),
+    ("+recompute:first0", 17, "a whole number from 1", "+recompute:first1"),
+    ("+recompute:nth1", 15, "a whole number from 2", "+recompute:nth2"),
     ("+offload:optimizer,optimizer", 20, "one of activations, weights", "+offload:optimizer"),
     ("+imbalance0.5", 11, "a number from 1 to 1000", "+imbalance1.2"),
     ("+offload:weights +offload:weights", 18, "offload a second time", "+offload:weights"),
@@ -385,6 +392,7 @@ def test_bytes_of_a_weight_with_adam() -> None:
         "amp_fp16": 16,
         "amp_bf16": 16,
         "fp8": 18,
+        "fp8:block": 18,
         "mxfp8": 18,
         "nvfp4": 18,
     }
@@ -393,7 +401,7 @@ def test_bytes_of_a_weight_with_adam() -> None:
 def test_formats_are_consistent() -> None:
     for name, row in FORMATS.items():
         assert row.source
-        assert row.kernels == name.removesuffix(":pure").removeprefix("amp_")
+        assert row.kernels == name.partition(":")[0].removeprefix("amp_")
         assert row.activation in WIDTH
         assert row.loss_scaling == (row.activation == "fp16")
         assert row.autocast == (row.weight > WIDTH[row.activation])
@@ -528,7 +536,7 @@ def test_the_page_has_the_tables_of_the_code() -> None:
 
 def test_the_examples_of_the_page_are_canonical_and_use_every_member() -> None:
     texts = examples()
-    assert len(texts) == len(set(texts)) == 22
+    assert len(texts) == len(set(texts)) == 24
     plans = [parse(text) for text in texts]
     assert [str(plan) for plan in plans] == texts
     assert {axis.word for plan in plans for axis in plan.axes} == set(strategies())

@@ -206,3 +206,16 @@ def test_what_is_of_training_steps_does_not_go_with_a_forward_pass(foretell: Any
     found = foretell(*FORWARD, *more)
     assert found.code == 2
     assert more[0] in found.err
+
+
+def test_a_batch_that_keeps_all_ranks_busy_is_offered_first(foretell: Any) -> None:
+    ran = foretell("llama3-8b", "--on", "8xh100", "--plan", "dp8:zero3 +bf16", "--batch", "7")
+    assert ran.code == 2
+    assert "try    --batch 8, or --plan 'dp7:zero3" in ran.err
+
+
+def test_a_way_out_of_two_rules_is_told_once(foretell: Any) -> None:
+    words = ("--plan", "pp3:interleaved,v5 tp12 +m8 +bf16", "--batch", "32")
+    ran = foretell("llama3-8b", "--on", "64xh100", *words)
+    assert ran.code == 2
+    assert (ran.err.count("  rule   "), ran.err.count("  why    "), ran.err.count("  try    ")) == (2, 2, 1)

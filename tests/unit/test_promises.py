@@ -26,17 +26,17 @@ LONG_FUNCTIONS: dict[str, int] = {}
 
 MANY_PARAMETERS = {
     # what people call, with a keyword for each option of the command
-    "functions/plans.py:fit": 14,
-    "functions/plans.py:predict": 18,
+    "functions/plans.py:fit": 15,
+    "functions/plans.py:predict": 19,
     "functions/runs.py:run": 16,
     "functions/runs.py:simulate": 15,
-    "functions/searches.py:choose_batch": 18,
-    "functions/searches.py:diff": 9,
-    "functions/searches.py:plan": 19,
-    "functions/searches.py:scale": 15,
-    "functions/searches.py:sweep": 18,
-    "functions/searches.py:whatif": 15,
-    "functions/searches.py:why": 13,
+    "functions/searches.py:choose_batch": 19,
+    "functions/searches.py:diff": 10,
+    "functions/searches.py:plan": 21,
+    "functions/searches.py:scale": 16,
+    "functions/searches.py:sweep": 19,
+    "functions/searches.py:whatif": 16,
+    "functions/searches.py:why": 14,
     # options of a command, one by one
     "cli/verbs/predict.py:command": 11,
     "cli/verbs/systems.py:command": 11,

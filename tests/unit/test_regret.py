@@ -31,8 +31,8 @@ def measured(plan: str, batch: int, seconds: float, tag: str = "healthy") -> Mea
 
 
 def compared(one: MeasuredRun, predicted: float, fits: bool = True) -> ComparedRun:
-    memory = SimpleNamespace(device=1.0)
-    found = SimpleNamespace(step_seconds=predicted, fits=fits, memory=memory, usable=1.0, interval=(0.0, 0.0))
+    memory = SimpleNamespace(device=1.0, reserved=1.0, allocated=1.0)
+    found = SimpleNamespace(step_seconds=predicted, fits=fits, memory=memory, usable=1.0, most=1.0, interval=(0.0, 0.0))
     return ComparedRun(one, cast("Any", found), "")
 
 

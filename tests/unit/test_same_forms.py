@@ -52,7 +52,20 @@ def test_every_verb_with_a_plan_takes_it_alone_and_behind_plan(name: str) -> Non
 
 def test_verbs_that_take_a_plan() -> None:
     assert with_option("--plan") == [
-        *("program", "predict", "fit", "why", "whatif", "sweep", "report", "export", "run", "goodput")
+        *(
+            "program",
+            "predict",
+            "fit",
+            "capacity",
+            "why",
+            "whatif",
+            "sweep",
+            "report",
+            "export",
+            "stack",
+            "run",
+            "goodput",
+        )
     ]
 
 
@@ -91,6 +104,11 @@ def test_a_plan_without_quotes_is_one_plan() -> None:
     with pytest.raises(BadInput, match="two plans"):
         form("predict", MODEL, PLAN, "--plan", "dp8")
     assert form("sweep", MODEL, PLAN, OTHER) == ["--plan", PLAN, "--plan", OTHER, "--model", MODEL]
+
+
+def test_a_stack_has_its_name_before_the_model() -> None:
+    assert form("stack", "mine", "--model", MODEL, PLAN) == form("stack", "mine", MODEL, "--plan", PLAN)
+    assert form("stack", "mine", "--model", MODEL)[:2] == ["mine", MODEL]
 
 
 def test_two_models_are_refused_and_extra_words_are_clicks() -> None:
@@ -219,3 +237,12 @@ def test_what_is_wrong_is_told_before_anything_long_is_begun(foretell: Any, monk
 def test_a_link_is_no_cluster(foretell: Any) -> None:
     ran = foretell("predict", MODEL, PLAN, "--on", "roce-400", "--batch", "64")
     assert ran.code == 2 and "roce-400 is a link" in ran.err and "64xh100,roce-400" in ran.err
+
+
+@pytest.mark.parametrize("verb", ["predict", "fit", "diff", "why", "export"])
+def test_only_a_file_has_a_reader(verb: str, foretell: Any) -> None:
+    words = ("dp2", "tp2") if verb == "diff" else () if verb == "fit" else ("--plan", "dp2")
+    more = ("--to", "trl") if verb == "export" else ()
+    ran = foretell(verb, "llama3.2-1b", "--as", "hf", "--on", "2xh100", "--batch", "4", *words, *more)
+    assert ran.code == 2
+    assert "--as" in ran.err

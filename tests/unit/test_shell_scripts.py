@@ -140,8 +140,8 @@ def test_a_model_that_the_zoo_has_not_is_not_guessed(tmp_path: Path, foretell: A
 
 
 def test_options_that_nobody_knows_are_told(tmp_path: Path) -> None:
-    found = opened(tmp_path, f"{TRAIN} --lr 3e-4 --new-and-dear 7 --save $1 --moe-token-dispatcher-type allgather")
-    assert found.notes == ("not read, and may change the cost: new-and-dear, moe-token-dispatcher-type",)
+    found = opened(tmp_path, f"{TRAIN} --lr 3e-4 --new-and-dear 7 --save $1 --dearest-of-all yes")
+    assert found.notes == ("not read, and may change the cost: new-and-dear, dearest-of-all",)
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ SIMPLER_FIRST = [
     ("pp4:1f1b dp8 +m16", "pp4:1f1b,split=7/8/8/9 dp8 +m16"),
     ("dp8:zero1", "dp8:zero1 +recompute:block"),
     ("dp8 +recompute:block", "dp8 +recompute:every2"),
+    ("dp8 +recompute:block", "dp8 +recompute:first2"),
     ("dp8 +recompute:block", "dp8 +offload:optimizer"),
     ("dp8 cp4", "dp8 cp4:alltoall"),
     ("dp8", "spatial2x4"),

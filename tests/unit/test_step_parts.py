@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import statistics
+from collections.abc import Iterable
 
 import msgspec
 import pytest
@@ -10,7 +12,15 @@ import pytest
 from foretell.oracle.predict import Prediction, predict
 from foretell.plan.setting import Setting
 from foretell.plan.trainer import trainer
-from foretell.validation.conditions import Condition, conditions
+from foretell.validation.accuracy import accuracies
+from foretell.validation.conditions import (
+    Condition,
+    ForetoldParts,
+    as_foretold,
+    conditions,
+    left_out,
+    with_layers,
+)
 from foretell.validation.evaluate import ComparedRun, compare
 from foretell.validation.in_view import in_view
 from foretell.validation.published import files
@@ -31,6 +41,12 @@ def compared() -> tuple[ComparedRun, ...]:
 @functools.cache
 def found() -> dict[str, Condition]:
     return {one.name: one for one in conditions(compared())}
+
+
+@functools.cache
+def unseen() -> tuple[ComparedRun, ...]:
+    """Each model with constants of the others."""
+    return tuple(left_out(compared()))
 
 
 def shipped(constant: PartConstant) -> float:
@@ -95,6 +111,44 @@ def test_models_left_out_are_predicted_well_enough_to_choose() -> None:
     assert (sheet.compute or 1) < 0.2 and (sheet.messages or 1) < 0.2
     assert layers.right >= 33 and (layers.loss or 1) < 0.03 and (layers.accuracy or 0) > 0.88
     assert theirs.right == 33 and theirs.accuracy == pytest.approx(0.868, abs=0.002)
+
+
+def test_pipelines_are_nearer_than_the_source_from_its_own_layer_seconds() -> None:
+    """90.3 % are its own; from data sheets 75 %, since one V100 of torchgpipe is 13 to 37 % too slow here."""
+    own = _by_strategy(with_layers(unseen()))["pipeline"]
+    theirs = [1 - abs(one.row.claimed_seconds / one.row.step_seconds - 1) for one in _runs_of("pipeline")]
+    assert statistics.fmean(theirs) == pytest.approx(0.903, abs=0.001)
+    assert own > 0.95
+    assert 0.73 < _by_strategy(map(ForetoldParts._make, ((one, None) for one in compared())))["pipeline"] < 0.78
+
+
+def test_no_single_factor_a_model_reaches_ninety_per_cent() -> None:
+    """The aim, missed: even one factor for all of a model's steps, the best in hindsight of all of its rows, stays
+    below. What is left lies between strategies. A correction that scales parts of a step apart is not bounded by it."""
+    groups: dict[tuple[str, str], list[ComparedRun]] = {}
+    for one in unseen():
+        groups.setdefault((one.row.model, one.row.trainer), []).append(one)
+    best: list[ForetoldParts] = []
+    for own in groups.values():
+        scaled = ([_times(one, 0.5 + at / 40) for one in own] for at in range(101))
+        best += max(scaled, key=lambda some: statistics.fmean(_by_strategy(some).values()))
+    hindsight = statistics.fmean(_by_strategy(best).values())
+    anchored = found()["anchored by a step"].accuracy or 0.0
+    assert 0.85 < anchored < hindsight < 0.90
+
+
+def _times(one: ComparedRun, factor: float) -> ForetoldParts:
+    assert one.time is not None
+    return as_foretold(one, factor * one.time.predicted, None)
+
+
+def _by_strategy(some: Iterable[ForetoldParts]) -> dict[str, float]:
+    found = accuracies(one.run for one in some)
+    return {one.name: one.ours for one in found[:-1]}
+
+
+def _runs_of(strategy: str) -> list[ComparedRun]:
+    return [one for one in compared() if one.row.subsets[0] == strategy]
 
 
 def test_parts_are_scored_of_every_run_that_tells_them() -> None:

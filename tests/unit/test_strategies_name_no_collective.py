@@ -16,8 +16,8 @@ TRANSITION = Path(foretell.__file__).parent / "program" / "sharding" / "transiti
 COLLECTIVE = re.compile(
     r"all[-_ ]?reduce|all[-_ ]?gather|reduce[-_ ]?scatter|all[-_ ]?to[-_ ]?all|broad[-_ ]?cast|all[-_ ]?toall", re.I
 )
-PLAN_WORD = re.compile(r"""["`]alltoall["`]""")
-"""How a plan is written is fixed: `cp4:alltoall` names one of two ways of attention by its users' word."""
+PLAN_WORD = re.compile(r"""["`](alltoall|allgather)["`]""")
+"""How a plan is written is fixed: `cp4:alltoall` and `ep8,allgather` name one of several ways by their users' words."""
 
 
 def named(text: str) -> list[str]:

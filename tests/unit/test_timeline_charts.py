@@ -113,6 +113,15 @@ def test_the_area_of_a_colour_is_its_share_of_the_step(plan: str) -> None:
         assert area[kind] == pytest.approx(share[kind], rel=0.03)
 
 
+def test_a_step_is_folded_only_where_micro_batches_are_left_out() -> None:
+    """Long messages at the end of a step make its micro-batches a small part of it."""
+    parsed = parse("dp64:zero1 +m8 +bf16")
+    setting = Setting(load("llama3-8b:layers=2", 64), Job(batch=512), parsed, trainer("pytorch"))
+    simulated = simulate(priced(setting, cluster("64xh100")), joined=True)
+    assert len(pipeline.parts_of(simulated)) == 1
+    assert "are drawn" not in pipeline.draw(simulated).told
+
+
 def test_a_long_pipeline_is_folded_and_says_so() -> None:
     simulated = played("pp4:1f1b dp4 +m256", 1024)
     chart, parts = pipeline.draw(simulated), pipeline.parts_of(simulated)

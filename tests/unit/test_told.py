@@ -45,13 +45,13 @@ def test_a_winner_that_hardly_fits_is_told_to(foretell: Any) -> None:
     asked = ("plan", "gpt2", "--on", "1xh100", "--batch", batch, "--without", "microbatches", "--only", "dp,recompute")
     text = " ".join(foretell(*asked).out.split())
     answer = json.loads(foretell(*asked, "--json").out)
-    assert text.startswith("recommended dp1 +recompute:") and "the fastest plan with 8 % head-room" in text
+    assert text.startswith("recommended dp1 +recompute:") and "the fastest plan that fits with 90 %" in text
     assert f"fastest {answer['fastest']['plan']}" in text and answer["fastest"]["plan"] == "dp1 +bf16"
-    assert answer["headroom"] >= 0.08 and "close" not in text
+    assert answer["headroom"] > 0.05 and "close" not in text
     full = json.loads(foretell(*asked, "--headroom", "0", "--json").out)
     assert full["best"] == full["fastest"] == answer["fastest"] and full["headroom"] < 0.05
     alone = " ".join(foretell(*asked[:-1], "dp").out.split())  # nothing has head-room: it is the fastest, and said
-    assert "of usable memory. Of 51 published runs predicted above 95 %, 16 ran out of memory" in alone
+    assert "of usable memory. Of 46 published runs predicted above 95 %, 9 ran out of memory" in alone
 
 
 def test_nothing_is_said_where_there_is_room(foretell: Any) -> None:
@@ -186,7 +186,7 @@ def test_a_search_tells_the_plainer_plan(foretell: Any, monkeypatch: pytest.Monk
 def test_more_ranks_have_to_be_faster(seconds: tuple[float, ...], ranks: int) -> None:
     counts = zip((8, 16, 32), seconds, strict=True)
     found = [SimpleNamespace(ranks=count, batch=8, best=Candidate("dp", taken, 1.0)) for count, taken in counts]
-    best = planning.best_of(cast("Any", [SimpleNamespace(found=one) for one in found]), "time")
+    best = planning.best_of(cast("Any", [SimpleNamespace(found=one, joules=0.0) for one in found]), "time")
     assert best is not None and best.found.ranks == ranks
 
 

@@ -146,8 +146,10 @@ def test_fused_functions_are_one_operator_each() -> None:
     target = torch.zeros(2, 6, dtype=torch.int64)
     graph = trace(Mixed(), torch.randn(2, 6, 16), lambda y: F.cross_entropy(y.flatten(0, 1), target.flatten()))
     kinds = [node.kind for node in unfold(graph.blocks).nodes]
-    counts = {kind: kinds.count(kind) for kind in ("attention", "normalize", "dropout", "recurrent", "cross_entropy")}
-    assert counts == {"attention": 1, "normalize": 1, "dropout": 2, "recurrent": 4, "cross_entropy": 1}
+    counts = {
+        kind: kinds.count(kind) for kind in ("attention", "normalize", "dropout", "recurrent_call", "cross_entropy")
+    }
+    assert counts == {"attention": 1, "normalize": 1, "dropout": 2, "recurrent_call": 4, "cross_entropy": 1}
     assert "softmax" not in kinds
     assert graph.warnings == ()
     [attention] = nodes(graph, "attention")

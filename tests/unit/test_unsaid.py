@@ -159,6 +159,8 @@ def test_a_model_of_the_zoo_needs_no_shape() -> None:
         ("MaxText (JAX/XLA)", "2024", {"zero_stage": "3"}, "maxtext"),
         ("PaddlePaddle (PaddleNLP)", "2024", {}, "paddlenlp"),
         ("Megatron-LM", "", {}, "megatron-core"),
+        ("PyTorch (torchtune)", "2025", {}, "torchtune"),
+        ("PyTorch (torchtune, logits whole)", "2025", {}, "pytorch"),
     ],
 )
 def test_frameworks(framework: str, year: str, changes: dict[str, str], runs: str) -> None:
@@ -240,6 +242,11 @@ def test_adapters() -> None:
     assert packed.assumed[0].startswith("base_quantization")
     stated = tuned(base_quantization="bnb.nf4")
     assert isinstance(stated, MeasuredRun) and "+nf4" in plans(stated)[0] and not stated.assumed
+    told = {"framework": "NeMo/Megatron-Core (MLPerf)", "precision": "fp8"}
+    round_4, next_round = (tuned(source=f"mlperf-v4.{at}", **told) for at in (0, 1))
+    assert isinstance(round_4, MeasuredRun) and "+fp8-weights" in plans(round_4)[0]
+    assert isinstance(next_round, MeasuredRun) and plans(next_round) == plans(round_4)
+    assert len(next_round.assumed) == len(round_4.assumed) + 1
     full = tuned(method="Full", lora_rank="")
     assert isinstance(full, MeasuredRun) and "+lora" not in str(full.plan)
 
@@ -248,7 +255,7 @@ def test_adapters() -> None:
     ("changes", "word"),
     [
         ({"method": "IA3"}, "not known"),
-        ({"optimizer": "bnb 8-bit AdamW"}, "8-bit"),
+        ({"optimizer": "SOAP"}, "soap"),
     ],
 )
 def test_what_no_plan_says(changes: dict[str, str], word: str) -> None:
@@ -365,6 +372,7 @@ class Told:
     step_seconds: float
     fits: bool
     usable: float = 8.0
+    most: float = 8.0
 
     @property
     def memory(self) -> Any:
@@ -415,14 +423,14 @@ def test_collectives(tmp_path: Path) -> None:
         "id,gpu,n_gpus,gpus_per_node,inter_link,collective,bytes,time_us\n"
         "a,H100-80GB-SXM,8,8,,all_reduce,1073741824,4200\n"
         "b,H100-80GB-SXM,16,8,8x400 Gb/s IB NDR,reduce_scatter,1073741824,3000\n"
-        "c,H100-80GB-SXM,16,8,,all_gather,1073741824,3000\n"
+        "c,H100-80GB-SXM,16,8,4x pigeons,all_gather,1073741824,3000\n"
         "d,H100-80GB-SXM,8,8,,all_reduce,,4200\n"
     )
     study = read(file)
     assert (study.family, study.rows, [one.id for one in study.calls]) == ("collectives", (), ["a", "b"])
     assert all(0.5 < one.predicted / one.seconds < 2 for one in study.calls)
     assert [item.reason for item in study.not_scored] == [
-        "no link is known for a blank network",
+        "no link is known for 4x pigeons",
         "a bandwidth without a size",
     ]
     found = scores(study, [])
@@ -440,3 +448,15 @@ def test_kernels() -> None:
     assert rated.seconds == pytest.approx(2 * 8192**3 / 733e12) and rated.predicted == timed.predicted
     assert unknown == NotScored("c", "dtype INT4 is not known")
     assert collectives.COLUMNS.isdisjoint({"op", "phase"})
+
+
+def test_sequences_in_bins_have_no_length() -> None:
+    """NVIDIA's scripts of 2021 sort long sequences by length: most have fewer tokens than is stated."""
+    assert "bins of 64" in reason(framework="PyTorch DDP (NVFuser)", seq_len="512")
+    assert run(framework="PyTorch DDP (NVFuser)", seq_len="128", tp="1", dp="16").step_seconds == 3.1
+
+
+def test_a_device_that_fits_is_not_the_one_that_was_timed() -> None:
+    rows = [row for name, row in shipped("finetune_measured").items() if name.startswith("torchtune-0")]
+    assert len(rows) >= 5
+    assert all(row.memory and not row.step_seconds for row in rows)

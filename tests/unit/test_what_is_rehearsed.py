@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any, cast
 
 import msgspec
 import pytest
+import torch
 
+from foretell.cli.rehearse_pages import held_table
 from foretell.cost.price import priced
 from foretell.errors import BadInput
 from foretell.hardware import catalog
 from foretell.program.expand import expand
-from foretell.runtime import message_prices, rehearsal
-from foretell.runtime.assignment import Assignment, Happening, Rehearsal, Report
+from foretell.runtime import alive, message_prices, rehearsal
+from foretell.runtime.assignment import Assignment, Happening, Held, Rehearsal, Report
+from foretell.runtime.clock import Clock
+from foretell.runtime.exposed import tell_exposed
 from foretell.runtime.script_report import GroupTraffic, ScriptReport, recognised
+from foretell.runtime.sleeping import KEPT, CycleRate
 from foretell.runtime.tracing import exposed_seconds, idle_share
 
 DEEP = "gpt:layers=24,hidden=64,heads=4,vocab=128,seq=32"
@@ -104,6 +111,23 @@ def test_ranks_that_need_what_others_have_are_refused_with_a_plan_that_is_rehear
     assert rehearsal.rehearsed(_asked(instead), (0,), 1e9, run).reports
 
 
+def test_a_precision_that_this_device_has_no_figures_for_is_refused_with_one_that_it_has() -> None:
+    with pytest.raises(BadInput) as problem:
+        rehearsal.rehearsed(_asked("dp64 +bf16"), (0,), 1e9, Stub())
+    assert "--plan 'dp64 +fp32'" in str(problem.value)
+    run = Stub()
+    rehearsal.rehearsed(_asked("dp64 +fp32"), (0,), 1e9, run)
+    assert len(run.asked) == 1
+
+
+def test_a_world_that_has_no_room_is_refused_before_it_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rehearsal.this_machine, "free_bytes", lambda: 64 * rehearsal.A_RANK - 1)
+    run = Stub()
+    with pytest.raises(BadInput, match="the lists of 64 ranks"):
+        rehearsal.rehearsed(_asked("dp64"), (0,), 1e9, run)
+    assert not run.asked
+
+
 def test_messages_take_what_the_prediction_says() -> None:
     setting, cluster = _asked("pp4 +m4 dp16").setting, catalog.cluster("64xcpu")
     found = message_prices.of_rank(setting, cluster, 16)
@@ -166,7 +190,17 @@ GRADIENTS = 10_000_000
         ([("all-gather", 64, 1, GRADIENTS, 2), ("reduce-scatter", 64, 1, 64 * GRADIENTS, 1)], "dp64:zero3"),
         ([("all-gather", 64, 1, GRADIENTS, 1), ("reduce-scatter", 64, 1, 32 * GRADIENTS, 1)], "dp64:zero2"),
         ([("all-reduce", 8, 8, GRADIENTS, 1), ("all-reduce", 8, 1, 77_777, 48)], "dp8 tp8"),
+        ([("all-reduce", 64, 1, 64 * GRADIENTS, 1), ("all-gather", 64, 1, GRADIENTS, 1)], "dp64:zero1"),  # DeepSpeed
+        ([("all-reduce", 8, 8, GRADIENTS, 1), ("all-reduce", 8, 1, 2 * GRADIENTS, 4)], "dp8 tp8"),  # by chance
         ([("all-reduce", 8, 8, GRADIENTS, 1), ("send", 8, 1, 5_000, 4), ("receive", 8, 1, 5_000, 4)], "dp8 pp8"),
+        (
+            [
+                ("all-reduce", 8, 8, GRADIENTS, 1),
+                ("all-gather", 8, 1, GRADIENTS, 2),
+                ("reduce-scatter", 8, 1, 8 * GRADIENTS, 1),
+            ],
+            "dp8:zero3,shard8",
+        ),
         ([("all-reduce", 8, 8, GRADIENTS, 1)], ""),  # of eight ranks; who are the others?
         ([("all-reduce", 64, 1, 4, 9)], ""),  # losses
     ],
@@ -183,5 +217,87 @@ def test_what_no_kernel_covers_is_waiting_for_the_host() -> None:
         ("add", "device, 7", 80, 20),
     ]
     trace = [Happening(*one) for one in kernels] + [Happening("aten::mm", "thread 0", 0, 1000)]
-    assert idle_share(trace) == pytest.approx(0.2) and idle_share([]) == 0.0
+    assert idle_share(trace, 100e-9) == pytest.approx(0.2) and idle_share([], 1.0) == 0.0
+    assert idle_share(trace, 80e-9) == 0.0  # the profiler made the host slow, no more
     assert exposed_seconds(trace) == pytest.approx(20e-9)  # of the message, what no product hides
+
+
+class Talking:
+    """A rank of 2 x 2 whose forward pass waits 3 s along `dp` and 1 s along `tp`, where both are not silent; its
+    backward pass waits 2 s for either, beside each other."""
+
+    def __init__(self) -> None:
+        groups = {frozenset({0, 2}): ("dp",), frozenset({0, 1}): ("tp",), frozenset(range(4)): ("dp", "tp")}
+        self.mesh = SimpleNamespace(groups=lambda: groups)
+        self.device, self.clock = torch.device("cpu"), Clock(torch.device("cpu"))
+        self.world = SimpleNamespace(spoken={(0, 2), (0, 1)}, silent=frozenset[tuple[int, ...]]())
+
+    def step(self) -> None:
+        dp, tp = ((ranks not in self.world.silent) for ranks in ((0, 2), (0, 1)))
+        self.clock.phases.setdefault("forward", []).append(10.0 + 3 * dp + tp)
+        self.clock.phases.setdefault("backward", []).append(20.0 + 2 * (dp or tp))
+        self.clock.phases.setdefault("bubble", []).append(5.0 + dp)
+
+
+def test_what_is_exposed_on_a_gpu_is_what_silence_saves() -> None:
+    rank = Talking()
+    for _ in range(2):
+        rank.step()
+    tell_exposed(cast(Any, rank), cast(Any, rank.world))
+    found = {name: seconds[0] for name, seconds in rank.clock.phases.items()}
+    assert found == pytest.approx(
+        {"forward": 10.0, "backward": 20.0, "bubble": 6.0, "exposed.dp": 3.0 + 1.0, "exposed.tp": 1.0 + 1.0}
+    )
+    assert all(len(seconds) == 2 for seconds in rank.clock.phases.values()) and not rank.world.silent
+
+
+def test_what_was_there_when_a_step_was_fullest() -> None:
+    frames = [{"filename": "/torch/nn/modules/module.py", "line": 1, "name": "_call_impl"}]
+    model = [*frames, {"filename": "/x/foretell/modules/llama.py", "line": 57, "name": "forward"}]
+    history: list[dict[str, Any]] = [
+        {"action": "alloc", "addr": 1, "size": 100, "frames": model},
+        {"action": "alloc", "addr": 2, "size": 50, "frames": model},
+        {"action": "free_requested", "addr": 2, "size": 50},
+        {"action": "free_completed", "addr": 2, "size": 50},
+        {"action": "alloc", "addr": 2, "size": 40, "frames": model},
+        {"action": "alloc", "addr": 3, "size": 30, "frames": frames},
+        {"action": "free_requested", "addr": 1, "size": 100},
+        {"action": "alloc", "addr": 4, "size": 90, "frames": model},
+    ]
+    assert alive.fullest(history) == 5
+    found = alive.by_source(history)
+    assert found == [
+        Held("modules/llama.py:57 forward", 140, 2),
+        Held("the backward pass, where no Python is", 30, 1),
+    ]
+    many = [
+        {"action": "alloc", "addr": at, "size": 1 + at, "frames": [{"filename": f"/a/{at}.py", "line": 1, "name": "f"}]}
+        for at in range(alive.SHOWN + 3)
+    ]
+    assert alive.by_source(many)[-1] == Held("elsewhere", 1 + 2 + 3, 3)
+    page = held_table(1 << 30, found)
+    assert "1 GiB" in page and "modules/llama.py:57 forward" in page
+
+
+class Moment:
+    """An event of a device on which a cycle takes so long, in milliseconds; `passed` when the device is there."""
+
+    def __init__(self, at: float, passed: bool = True) -> None:
+        self.at, self.passed = at, passed
+
+    def query(self) -> bool:
+        return self.passed
+
+    def elapsed_time(self, later: Moment) -> float:
+        return later.at - self.at
+
+
+def test_a_sleep_is_counted_in_cycles_as_long_as_the_last_ones_were() -> None:
+    rate = CycleRate(2e9)
+    assert rate.cycles(1e-3) == 2_000_000
+    for _ in range(KEPT):  # 2 million cycles, which took 1.45 ms
+        rate.note(2_000_000, Moment(0.0), Moment(1.45))
+    assert rate.cycles(1e-3) == pytest.approx(2_000_000 / 1.45, abs=1)
+    for number in range(KEPT):  # one of them sleeps yet
+        rate.note(2_000_000, Moment(0.0), Moment(1.0, passed=number > 0))
+    assert rate.cycles(1e-3) == pytest.approx(2_000_000 / 1.45, abs=1)

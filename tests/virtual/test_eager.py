@@ -8,6 +8,7 @@ import pytest
 
 from foretell.learning.staleness import summary
 from foretell.learning.world import Worker
+from foretell.taxonomy.systems import system
 from foretell.virtual.disturbance import Disturbances
 from foretell.virtual.pace import even
 from virtual.worlds import world
@@ -40,6 +41,13 @@ def test_eager_weights_are_fresher(s: int, workers: int) -> None:
     assert eager < 0.85 * lazy
     assert min(lazily) == -s and max(lazily.values()) < 2 / (s + 1) * lazily.total()
     assert eagerly[-1] + eagerly[-2] + eagerly[0] > 0.9 * eagerly.total()
+
+
+def test_petuum_inherits_it() -> None:
+    """Its entry is the eager one, on its own topology."""
+    eager = system("petuum").simulate
+    assert eager.startswith("essp")
+    assert read(eager, 8)[0] < 0.85 * read(eager.removeprefix("e"), 8)[0]
 
 
 def test_a_cache_is_refreshed_when_the_bound_demands_it() -> None:

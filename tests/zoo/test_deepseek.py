@@ -1,12 +1,16 @@
 """DeepSeek: published sizes, agreement with PyTorch, latent attention."""
 
+import msgspec
 import pytest
 import torch
 
 from agreement import assert_agrees, assert_same_names, predicted
+from foretell import modules
 from foretell.errors import BadInput
 from foretell.model import zoo
+from foretell.model.layers import layers
 from foretell.model.zoo.deepseek import PRESETS
+from foretell.modules._further_tokens import further_loss
 from language import assert_causal, assert_folds, assert_trains, gradients
 
 # Hugging Face checkpoints. The published 671,026,419,200 of V3 (without the second-token module)
@@ -15,10 +19,11 @@ PUBLISHED = {
     "deepseek-v2-lite": 15_706_484_224,
     "deepseek-v2": 235_741_434_880,
     "deepseek-v3": 671_026_419_200 - 58 * 256,
+    "kimi-k2": 1_026_408_209_408,  # "1T" on its card; its files hold 1.0265 T with scales of fp8 weights
 }
 
-# billions that one token meets: the reports say 2.4 (without the token table), 21 and 37
-ACTIVE = {"deepseek-v2-lite": 2.66, "deepseek-v2": 21.38, "deepseek-v3": 37.55}
+# billions that one token meets: the reports say 2.4 (without the token table), 21 and 37, and 32.6 of Kimi K2
+ACTIVE = {"deepseek-v2-lite": 2.66, "deepseek-v2": 21.38, "deepseek-v3": 37.55, "kimi-k2": 32.86}
 
 SMALL = (
     "layers=4,first_dense=2,hidden=64,heads=4,query_rank=24,kv_rank=16,head_dim=16,rotary_dim=8,value_dim=16,"
@@ -40,6 +45,46 @@ def test_every_size_is_published() -> None:
     assert {*PUBLISHED, "deepseek"} == set(PRESETS) == {*ACTIVE, "deepseek"}
 
 
+WEIGHTS = 685e9
+"""Of DeepSeek-V3's files, by its README: 671 B of the main model and 14 B of its module for the second token, which has
+copies of the token table and the head."""
+
+
+def test_the_layer_of_the_second_token_has_the_size_of_that_in_the_files() -> None:
+    """By README_WEIGHTS.md: 11.5 B of its own, 2.4 B that a token meets with table and head. Both are met without the
+    projection from 2h to h, which the files have too."""
+    main, whole = predicted("deepseek-v3").parameters, predicted("deepseek-v3:mtp=1").parameters
+    fields = PRESETS["deepseek-v3"]
+    table, projection, more = fields.vocab * fields.hidden, 2 * fields.hidden**2, whole - main
+    attention = 7168 * 1536 + 1536 + 1536 * 128 * 192 + 7168 * 576 + 512 + 512 * 128 * 256 + 128 * 128 * 7168
+    experts = 7168 * 256 + 257 * 3 * 7168 * 2048
+    assert more == attention + experts + projection + 5 * 7168  # two norms of the layer, two before it, one after it
+    assert round((more - projection) / 1e9, 1) == 11.5
+    assert main + more + 2 * table == pytest.approx(WEIGHTS, rel=1e-3)
+    active = msgspec.structs.replace(fields, mtp=1).active_parameters - fields.active_parameters
+    assert round((active - projection + 2 * table) / 1e9, 1) == 2.4
+
+
+def test_further_tokens_are_layers_of_their_own_behind_the_others() -> None:
+    assert layers(zoo.load(f"deepseek-v3:{SMALL},groups=4,top_groups=2,mtp=2"))[-3:] == ("layers.3", "mtp.0", "mtp.1")
+
+
+def test_a_module_that_is_evaluated_predicts_the_next_token_alone() -> None:
+    spec = f"deepseek-v3:{SMALL},groups=4,top_groups=2,mtp=2"
+    module, (text,) = modules.build(spec), modules.example(spec).inputs
+    assert [part.shape for part in module(text)] == 3 * [(1, 32, 96)]
+    assert module.eval()(text).shape == (1, 32, 96)
+
+
+def test_the_second_token_is_told_from_the_next_one() -> None:
+    """Its loss is that of targets one place further: logits sure of those lose nothing, but at the last place."""
+    target = torch.arange(8).reshape(1, 8)
+    sure = torch.nn.functional.one_hot(target, 9) * 100.0
+    later = torch.nn.functional.one_hot(target + 1, 9) * 100.0
+    assert further_loss((sure, later), target) < 1e-6
+    assert further_loss((sure, sure), target) == pytest.approx(0.3 * 100.0)
+
+
 @pytest.mark.parametrize("name", PRESETS)
 def test_dense_and_expert_layers_are_a_block_each(name: str) -> None:
     fields = PRESETS[name]
@@ -52,6 +97,8 @@ def test_dense_and_expert_layers_are_a_block_each(name: str) -> None:
     [
         f"deepseek-v3:{SMALL},groups=4,top_groups=2,attention=math",
         f"deepseek-v3:{SMALL},groups=1,top_groups=1,attention=math,dtype=bf16",
+        f"deepseek-v3:{SMALL},groups=4,top_groups=2,attention=math,mtp=1",
+        f"deepseek-v3:{SMALL},groups=4,top_groups=2,attention=math,dtype=bf16,mtp=2",
         f"deepseek-v2:{SMALL},groups=4,top_groups=2,attention=math",
         f"deepseek-v2-lite:{SMALL},attention=math".replace("query_rank=24,", ""),
     ],
@@ -78,8 +125,9 @@ def test_a_token_sees_only_earlier_ones() -> None:
     assert_causal(f"deepseek-v3:{SMALL},groups=4,top_groups=2")
 
 
-def test_trains() -> None:
-    assert_trains(f"deepseek-v3:{SMALL},groups=4,top_groups=2")
+@pytest.mark.parametrize("further", [0, 1])
+def test_trains(further: int) -> None:
+    assert_trains(f"deepseek-v3:{SMALL},groups=4,top_groups=2,mtp={further}")
 
 
 @pytest.mark.parametrize(

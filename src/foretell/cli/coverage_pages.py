@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from foretell.cli.table import table
 
 if TYPE_CHECKING:
     from foretell.oracle.bands import Widths
+    from foretell.oracle.carried import EffectSpread
     from foretell.oracle.ratios import RatioWidths
     from foretell.validation.coverage import Coverage
     from foretell.validation.evaluate import ComparedRun
@@ -35,7 +37,7 @@ def answer_coverage(done: list[tuple[Study, list[ComparedRun]]], learn: Path | N
             "too few sources to leave one out", where="--coverage", fix="all studies: foretell validate --coverage"
         )
     pairs = [pair for study, compared in done for pair in measured_pairs(study.family, study.name, compared)]
-    learnt = coverage(found, pairs)
+    learnt = coverage(found, pairs, _carried(done) if learn is not None else None)
     if learn is not None:
         save(learn, msgspec.json.format(msgspec.json.encode(learnt.bands), indent=1) + b"\n", "bands")
         if learnt.ratios is not None:
@@ -44,6 +46,14 @@ def answer_coverage(done: list[tuple[Study, list[ComparedRun]]], learn: Path | N
         lines = b",\n".join(msgspec.json.encode(one) for one in grouped(found))
         save(learn.with_name(similar.FILE.name), b"[\n" + lines + b"\n]\n", "residuals")
     click.echo(msgspec.json.encode(learnt).decode() if as_json else _page(learnt))
+
+
+def _carried(done: list[tuple[Study, list[ComparedRun]]]) -> EffectSpread:
+    """How much of a run's error carries over to others of its stack, by runs whose sources were left out."""
+    from foretell.validation.carried import drawn_pairs, learnt_spread
+    from foretell.validation.unseen import unseen_runs
+
+    return learnt_spread(drawn_pairs([run for study, compared in done for run in unseen_runs(study, compared)]))
 
 
 def _page(found: Coverage) -> str:
@@ -63,6 +73,8 @@ def _page(found: Coverage) -> str:
         *_widths("a prediction", "runs", found.bands.predicted),
         "",
         *_widths("a prediction that a measured run corrects", "pairs of runs", found.bands.anchored),
+        "",
+        *_spread(found.bands.carried),
         *(["", *ratio_lines(found.ratios)] if found.ratios is not None else []),
     ]
     return "\n".join(lines)
@@ -81,9 +93,28 @@ def _parts(found: Coverage) -> list[str]:
 
 
 def _widths(title: str, examples: str, found: Widths) -> list[str]:
-    factors = found.factors(found.widths)
+    factors = found.factors(dict.fromkeys(found.widths, 1.0))
     rows = [[reason, f"{factors.get(reason, 1.0):.2f}"] for reason in found.widths]
-    return [table([title, "factor"], rows), f"from {found.runs:,} {examples} of {found.sources} sources"]
+    lines = [table([title, "factor"], rows), f"from {found.runs:,} {examples} of {found.sources} sources"]
+    each = [[name or "all software", f"{own:.2f}"] for name, own in sorted(found.software.items())]
+    return [*lines, "", table(["their logarithms times", ""], each)] if each else lines
+
+
+def _spread(found: EffectSpread) -> list[str]:
+    """How far the effects go that runs of one stack share."""
+    effects = {
+        "device, on computing": found.device,
+        "model, on computing": found.model,
+        "links, on messages": found.links,
+        "trainer, on the host": found.host,
+        "scale, on all": found.scale,
+        "one run, on all": found.run,
+    }
+    rows = [[name, f"{math.exp(math.sqrt(variance)):.2f}"] for name, variance in effects.items()]
+    return [
+        table(["what runs of a stack share", "factor"], rows),
+        f"runs of two trainers share {found.trainer:.0%} of it",
+    ]
 
 
 def ratio_lines(found: RatioCoverage) -> list[str]:
@@ -124,7 +155,7 @@ def ratio_lines(found: RatioCoverage) -> list[str]:
 
 
 def _differences(found: RatioWidths) -> list[str]:
-    factors, known = found.ratio.factors(found.ratio.widths), found.evidence
+    factors, known = found.ratio.factors(dict.fromkeys(found.ratio.widths, 1.0)), found.evidence
     rows = [
         [
             name,

@@ -42,6 +42,7 @@ class _KeptQuestion(msgspec.Struct, frozen=True, kw_only=True):
     calibration: str = ""
     profile: str = ""
     anchors: tuple[str, ...] = ()
+    stack: str = ""
     measured: str = NONE
 
 
@@ -106,7 +107,7 @@ def checked(file: str, tolerance: float) -> KeptCheck:
 
     question, answer, hashed, plan = _read(Path(file))
     seconds, memory = float(answer["step_seconds"]), float(answer["memory_bytes"])
-    words = {name: question[name] for name in (*WORDS, "plan", "calibration", "profile") if name in question}
+    words = {name: question[name] for name in (*WORDS, "plan", "calibration", "profile", "stack") if name in question}
     words |= {"on": question["cluster"], "anchor": question.get("anchors", ())}
     if question.get(MEASURED) == NONE:
         words["calibration"] = NONE  # what is kept here was not there

@@ -39,6 +39,7 @@ def answer() -> int:
     """Answer what `sys.argv` asks, and give the exit code; what it raises is a fault of foretell."""
     import click
 
+    from foretell.cli import mistyped
     from foretell.cli.command import cli
     from foretell.errors import ForetellError
 
@@ -53,6 +54,8 @@ def answer() -> int:
         print(problem.format_message(), file=sys.stderr)
         return BAD_INPUT
     except click.ClickException as problem:
+        if isinstance(problem, click.BadParameter) and (own := mistyped.told(problem)):
+            return _failed(own, BAD_INPUT)
         context = problem.ctx if isinstance(problem, click.UsageError) else None
         help_page = f"{context.command_path} --help" if context else ""
         return _failed({"what": problem.format_message(), "fix": help_page}, BAD_INPUT)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from foretell.cli.accuracy_lines import accuracy_line
-from foretell.cli.rates import gpus, part_name, step_lines
+from foretell.cli.rates import gpus, part_name, sample_energy, step_lines
 from foretell.cli.table import WIDTH, fit, folded
 from foretell.cli.training_options import HOUR, run_lines
 from foretell.oracle.headroom import ABOVE, CLOSE, FAILED, close
@@ -19,6 +19,7 @@ from foretell.oracle.recommend import SLOWER
 from foretell.oracle.search import SearchResult
 from foretell.oracle.search_result import OUT_OF_TIME
 from foretell.plan.plan import Plan, axis_text, policy_text
+from foretell.plan.policies.recompute import Recompute
 from foretell.plan.strategies.pipeline import Pipeline
 from foretell.units import show_bytes, show_of, show_percent, show_rate, show_span
 from foretell.units import show_seconds as seconds
@@ -43,15 +44,16 @@ def _winner(answer: PlanningAnswer, step: Prediction, price: float, by: str) -> 
         ("model", fit(found.model, WIDTH - 18)),
         ("on", f"{gpus(found.ranks, step.device)} of {found.cluster}, trainer {found.trainer}"),
         *step_lines(step),
+        *sample_energy(answer.joules, found.batch),
         *_beside(answer),
         *_finer(found),
         *_closeness(answer, step),
     ]
+    thousand = found.ranks * 1000 * step.step_seconds / HOUR * price
     if step.training:
         lines += run_lines(step.training, price, step.forward)
     elif price:
-        cost = found.ranks * 1000 * step.step_seconds / HOUR * price
-        lines.append(("cost", f"{cost:,.2f} for a thousand steps, at {price:g} per GPU-hour"))
+        lines.append(("cost", f"{thousand:,.2f} for a thousand steps, at {price:g} per GPU-hour"))
     lines += [(one.kind, f"{one.name}: {one.why}") for one in step.bottlenecks[:2]]
     lines += accuracy_line(step)
     return "\n".join(folded(f"{name:<14}{text}", 14) for name, text in lines)
@@ -61,6 +63,7 @@ HEADLINES = {
     "memory": "the one that leaves most memory free",
     "money": "recommended where a sample costs least",
     "gpus": "recommended on the fewest GPUs",
+    "energy": "the one that draws least of the fastest",
 }
 
 
@@ -82,10 +85,12 @@ def _headline(answer: PlanningAnswer, by: str) -> Iterator[tuple[str, str]]:
 
 def _reason(answer: PlanningAnswer, best: Candidate, fastest: Candidate) -> str:
     """Why another plan than the fastest is recommended."""
-    slower, free = best.step_seconds / fastest.step_seconds - 1, show_percent(answer.question.effort.headroom, 0)
+    slower, effort = best.step_seconds / fastest.step_seconds - 1, answer.question.effort
+    room = f"that fits with {show_percent(effort.chance, 0)}"
+    room = room if effort.headroom is None else f"with {show_percent(effort.headroom, 0)} head-room"
     if slower > SLOWER:
-        return f"the fastest plan with {free} head-room, {show_percent(slower)} slower than the fastest of all"
-    return f"the simplest plan with {free} head-room that is at most {show_percent(SLOWER, 0)} slower than the fastest"
+        return f"the fastest plan {room}, {show_percent(slower)} slower than the fastest of all"
+    return f"the simplest plan {room}, at most {show_percent(SLOWER, 0)} slower than the fastest"
 
 
 def _beside(answer: PlanningAnswer) -> Iterator[tuple[str, str]]:
@@ -123,7 +128,7 @@ def _finer(found: SearchResult) -> Iterator[tuple[str, str]]:
     for one in found.finer:
         usual, own, other = FINER[one.what]
         tried = f"tried for {one.tried} leading plans" if one.tried > 1 else "tried for one plan"
-        if not one.plan and one.what == "stages" and not _pipelined(found):
+        if not one.plan and not _AMONG.get(one.what, _any)(found):
             continue
         if not one.plan:
             yield one.what, f"{usual}: nothing else gains 0.1 % ({tried})"
@@ -137,7 +142,21 @@ def _pipelined(found: SearchResult) -> bool:
     return any(one is not None and one.value.axis(Pipeline) is not None for one in (found.best, found.fastest))
 
 
+def _recomputing(found: SearchResult) -> bool:
+    shown = (one for one in (found.best, found.fastest) if one is not None)
+    return any(one.value.policy(Recompute) != Recompute() for one in shown)
+
+
+def _any(found: SearchResult) -> bool:
+    return True
+
+
+_AMONG = {"stages": _pipelined, "recompute": _recomputing}
+"""Whether a choice that gained nothing is of interest for the plans that are shown."""
+
+
 FINER = {
+    "recompute": ("all layers of a stage run again, or none", "as few layers run again as fit", "number of them"),
     "stages": ("as the trainer cuts them", "layers per stage chosen for the fastest plan", "split of it"),
     "parts": ("every axis is for the whole model", "an axis for a part of the model", "border of one axis"),
 }

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Final
 
 from foretell.hardware.cluster import PROCESSORS
 from foretell.oracle.rates import IMBALANCE, split_breakdown, step_rates
+from foretell.oracle.verdict import FITS, RETRIES
 from foretell.units import show_bytes, show_count, show_of, show_percent, show_rate, show_seconds
 
 if TYPE_CHECKING:
+    from foretell.oracle.energy import StepEnergy
     from foretell.oracle.predict import Prediction
 
 Lines = list[tuple[str, str]]
@@ -40,6 +42,7 @@ def step_lines(found: Prediction) -> Lines:
         ("rate", rate_text(found)),
         ("", flops_text(found)),
         ("memory", memory_text(found)),
+        ("", f"likely {' to '.join(map(show_bytes, found.memory_interval))}"),
         ("", f"peak during {found.memory.peak_moment}"),
     ]
 
@@ -94,7 +97,57 @@ def memory_text(found: Prediction) -> str:
     """15.9 of 76.8 GiB usable: fits."""
     room = f"{show_of(found.memory_bytes, found.usable)} usable"
     over = show_bytes(found.memory_bytes - found.usable)
-    return f"{room}: fits" if found.fits else f"{room}: DOES NOT FIT, {over} over"
+    if found.verdict == FITS:
+        return f"{room}: fits" + (f", {show_percent(found.chance, 0)} likely" if found.chance < SURE else "")
+    if found.verdict == RETRIES:
+        return f"{room}: FITS WITH RETRIES, {over} over until the allocator gives it back: slower"
+    return f"{room}: DOES NOT FIT, {over} over{' and paged to the host' if 'paging' in found.breakdown else ''}"
+
+
+SURE: Final = 0.9
+"""A plan that is said to fit and is less likely to is told with the chance that it does."""
+
+
+def show_joules(joules: float) -> str:
+    """2.41 kJ."""
+    shown = show_count(joules)
+    return f"{shown}J" if " " in shown else f"{shown} J"
+
+
+def sample_energy(joules: float, batch: int) -> Lines:
+    """The energy of a step and of a sample, where plans were chosen by it."""
+    each = show_joules(joules / batch)
+    return [("energy", f"{show_joules(joules)} a step, {each} a sample, the GPUs alone")] if joules else []
+
+
+def carbon_grams(energy: StepEnergy, intensity: float) -> float:
+    """What a step emits, at so many grams of CO2 a kWh."""
+    return energy.joules / JOULES * intensity
+
+
+def carbon_lines(energy: StepEnergy, intensity: float, training_seconds: float) -> Lines:
+    """What the energy of the GPUs emits, by so many grams of CO2 a kWh."""
+    step = carbon_grams(energy, intensity)
+    said = f"{step:.3g} g of CO2 a step"
+    if training_seconds:
+        whole = step * training_seconds / energy.step_seconds
+        said += f", {whole / 1e6:.3g} t in the whole training" if whole >= 1e6 else f", {whole / 1e3:.3g} kg in all"
+    return [("carbon", f"{said}, at {intensity:g} g a kWh, the GPUs alone")]
+
+
+JOULES: Final = 3.6e6
+"""Of a kilowatt-hour."""
+
+
+def energy_lines(energy: StepEnergy, found: Prediction) -> Lines:
+    """2.41 kJ a step, 612 of 700 W a GPU: 13.6 tokens/J."""
+    each = energy.tokens_per_joule if found.sample == "sequence" else energy.samples_per_joule
+    what = "tokens" if found.sample == "sequence" else f"{found.sample}s"
+    whose = "" if energy.origin == "measured" else "; by the shares that an H200 was measured at"
+    return [
+        ("energy", f"{show_joules(energy.joules)} a step: {each:.3g} {what}/J, the GPUs alone"),
+        ("", f"{energy.watts:,.0f} of {energy.limit:,.0f} W a {unit(found.device)} in the mean{whose}"),
+    ]
 
 
 # parts of a step and of memory
@@ -104,6 +157,7 @@ PARTS: Final[Mapping[str, str]] = {
     "optimizer": "optimizer step",
     "host": "waiting for the host",
     "other": "host copies, other",
+    "paging": "paging to the host",
     IMBALANCE: "stage imbalance",
 }
 
@@ -120,6 +174,7 @@ MEMORY: Final[Mapping[str, str]] = {
     "workspace": "library workspaces",
     "allocator": "allocator overhead",
     "context": "device context",
+    "communicators": "communicators",
     "trainer's copies": "trainer's buffers",
     "resting": "weights, gradients and states",
     "held by streams": "held by communication streams",

@@ -11,7 +11,7 @@ from foretell.units import show_bytes, show_percent
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from foretell.runtime.assignment import Report
+    from foretell.runtime.assignment import Held, Report
     from foretell.runtime.comparison import Comparison
     from foretell.runtime.measure import Measurement
     from foretell.runtime.rehearsal import Rehearsed
@@ -48,7 +48,16 @@ def page(found: Rehearsed, measured: Measurement, compared: Comparison) -> str:
     notes.append(f"Not seen in a rehearsal: {'; '.join(UNSEEN)}.")
     told = "\n\n".join(folded_lines(note) for note in notes)
     ranks = [_by_rank(found.reports)] if len(found.reports) > 1 else []
-    return "\n\n".join([head, *ranks, comparison_page(compared), told])
+    worst = max(found.reports, key=lambda one: one.allocated)
+    held = [held_table(worst.resting, worst.alive)] if worst.alive else []
+    return "\n\n".join([head, *ranks, comparison_page(compared), *held, told])
+
+
+def held_table(resting: int, alive: Sequence[Held]) -> str:
+    """What there was at the fullest moment of a step, by the allocator's own history."""
+    rows = [[show_bytes(resting), "", "between two steps: weights, states"]]
+    rows += [[show_bytes(one.size), f"{one.count}", fit(one.where, WIDTH - 26)] for one in alive]
+    return table(["at the fullest", "blocks", "made by"], rows, left=(2,))
 
 
 def other_device(here: str, theirs: str) -> str:

@@ -8,8 +8,9 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
-from foretell.cli.rehearse_pages import other_device
+from foretell.cli.rehearse_pages import held_table, other_device
 from foretell.cli.run_pages import show_seconds
 from foretell.cli.table import folded_lines, table
 from foretell.errors import BadInput
@@ -20,19 +21,33 @@ if TYPE_CHECKING:
 
 EXAMPLE = "foretell rehearse --script --on 64xh100 -- train.py --lr 1e-4"
 
+ITS_OWN = ("plan", "batch", "batch_per_rank", "seq", "trainer", "optimizer", "from_config", "calibration", "depths")
+"""What a script says itself, or nobody of it."""
+
 ALONE = "the same script alone, then again with --script"
 
 
 def rehearse_script(options: dict[str, Any], arguments: tuple[str, ...]) -> None:
     """Run a script here, and tell what was seen of it."""
+    _refuse_what_it_says_itself()
     asked = _asked(options, arguments)
-    report = _seen(asked, options["timeout"], options["threads"])
+    report = _seen(asked, options)
     if report.failure is not None:
         raise BadInput(report.failure.what, where=asked.script, fix=ALONE)
     if not report.steps:
         what = f"no optimizer of the script stepped more than {asked.dropped} times"
         raise BadInput(what, where=asked.script, fix=f"more steps in the script: at least {asked.dropped + 1}")
     click.echo(_told(asked, report, _record(asked, report, options["records"]), options["as_json"]))
+
+
+def _refuse_what_it_says_itself() -> None:
+    """Options that would be read past are refused: whoever gives them thinks that they do something."""
+    context = click.get_current_context()
+    given = [name for name in ITS_OWN if context.get_parameter_source(name) is ParameterSource.COMMANDLINE]
+    if given:
+        said = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+        what = f"{said} with --script: a script has a plan, a model and a batch of its own"
+        raise BadInput(what, where=said, fix=f"without {said}; a script is given its own options after --")
 
 
 def _asked(options: dict[str, Any], arguments: tuple[str, ...]) -> RehearsedScript:
@@ -61,14 +76,17 @@ def _asked(options: dict[str, Any], arguments: tuple[str, ...]) -> RehearsedScri
     )
 
 
-def _seen(asked: RehearsedScript, seconds: float, threads: int) -> ScriptReport:
+def _seen(asked: RehearsedScript, options: dict[str, Any]) -> ScriptReport:
     """What its process tells; nothing of it is left, however it ends."""
     import msgspec
 
     from foretell.processes import ChildProcess, ProcessEnded, python
     from foretell.runtime.script_report import ScriptReport
 
+    seconds, threads = options["timeout"], options["threads"]
     variables = {"OMP_NUM_THREADS": f"{threads or 1}"} if threads or "OMP_NUM_THREADS" not in os.environ else {}
+    if options["device"] == "cpu":
+        variables["CUDA_VISIBLE_DEVICES"] = ""
     child = ChildProcess(python("-m", "foretell.runtime.rehearsed_script"), variables)  # one, as torchrun has it
     try:
         line = child.ask(msgspec.json.encode(asked) + b"\n", seconds)
@@ -137,4 +155,5 @@ def _told(asked: RehearsedScript, report: ScriptReport, found: dict[str, Any], a
     own, theirs = machine(report.device).device, catalog.cluster(asked.cluster).device.name
     other = f"{other_device(own, theirs)}. " if own != theirs else ""
     note = f"{other}Values of others are this rank's own. Not seen in a rehearsal: {'; '.join(UNSEEN)}."
-    return "\n\n".join([head, traffic, folded_lines(note)])
+    held = [held_table(report.resting, report.alive)] if report.alive else []
+    return "\n\n".join([head, traffic, *held, folded_lines(note)])

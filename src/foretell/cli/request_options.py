@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -26,7 +27,17 @@ def example() -> str:
     """What would work, with the verb that was typed."""
     context = click.get_current_context(silent=True)
     verb = context.info_name if context else "predict"
+    if context is not None and verb == "capacity":
+        return _on_its_devices(context.params)
     return HERE if verb == "run" else EXAMPLE.format(verb=verb, more=_more(context))
+
+
+def _on_its_devices(typed: dict[str, Any]) -> str:
+    """A question about memory alone, with the devices and the model that were typed: no others are answered there."""
+    place = typed.get("place") or "16xtpu-v5p"
+    count = re.match("[1-9][0-9]{0,7}(?=x)", place)
+    ranks, model = count[0] if count else "1", typed.get("model") or "llama3-8b"
+    return f"foretell capacity {model} --on {place} --plan 'dp{ranks}:zero3 +bf16' --batch {ranks}"
 
 
 def _more(context: click.Context | None) -> str:
@@ -58,6 +69,9 @@ def words_of(context: click.Context, option: click.Parameter, texts: tuple[str, 
 
 MODEL = click.argument("model", required=False)
 FROM_CONFIG = click.option("--from-config", metavar="FILE", help="Your trainer's configuration or launch script.")
+READING = click.option(
+    "--as", "reading", type=click.Choice(("hf", "zoo")), help="Who reads a config.json: transformers or the zoo."
+)
 PLAN = click.option("--plan", metavar="TEXT", help="Axes and policies: 'dp8:zero3 tp8:sp +bf16'.")
 ON = click.option("--on", metavar="CLUSTER", help="The cluster: 64xh100, dgx-a100, my.toml.")
 BATCH = click.option("--batch", callback=read_batch, metavar="N", help="Global batch, in samples; or in tokens: 4M.")
@@ -72,14 +86,17 @@ OPTIMIZER = click.option("--optimizer", metavar="NAME", callback=_not_blank, hel
 CALIBRATION = click.option(
     "--calibration", metavar="FILE", default="", help="From `foretell calibrate`; or none (the kept one)."
 )
+STACK = click.option(
+    "--stack", metavar="NAME", default="", help="From `foretell stack`: corrects by its measured steps."
+)
 PRECISION = click.option("--precision", metavar="NAME", default="", help="bf16, fp8, ... (bf16 if the device has it).")
 
 FORWARD = click.option("--forward", is_flag=True, help="The forward pass alone: batch inference, evaluation.")
 
-ONE_PLAN = (MODEL, FROM_CONFIG, PLAN, ON, BATCH, BATCH_PER_RANK, SEQ, TRAINER, OPTIMIZER)
+ONE_PLAN = (MODEL, FROM_CONFIG, READING, PLAN, ON, BATCH, BATCH_PER_RANK, SEQ, TRAINER, OPTIMIZER)
 """A model under a plan."""
 
-JOB = (MODEL, ON, BATCH, SEQ, TRAINER, OPTIMIZER, CALIBRATION)
+JOB = (MODEL, READING, ON, BATCH, SEQ, TRAINER, OPTIMIZER, CALIBRATION, STACK)
 """A model on a cluster."""
 
 
@@ -104,7 +121,8 @@ SEARCH = (
 """What plans of a search have to be like."""
 
 EFFORT = (
-    click.option("--headroom", metavar="SHARE", help="Memory that the recommended plan leaves free (8 %)."),
+    click.option("--chance", metavar="SHARE", help="How sure the recommended plan is to fit in memory (90 %)."),
+    click.option("--headroom", metavar="SHARE", help="Memory that it leaves free, instead of that: 8%."),
     click.option(
         "--seconds", type=float, metavar="S", default=_usual_seconds, help="Ends with the best so far (20; 0: never)."
     ),
@@ -120,7 +138,8 @@ TRUST = click.option(
 MEASURED = (
     click.option("--calibration", metavar="FILE", default="", help="From `foretell calibrate`; or none."),
     click.option("--profile", metavar="FILE", default="", help="From `foretell profile` of this model."),
-    click.option("--anchor", multiple=True, metavar="FILE", help="A measurement that corrects the prediction."),
+    click.option("--anchor", multiple=True, metavar="FILE", help="A measurement, or a table or folder of them."),
+    STACK,
     TRUST,
 )
 """What a person measured."""
@@ -162,10 +181,21 @@ def taken(options: dict[str, Any]) -> Request:
         words = filled(words, file)
     elif not words["model"]:
         raise BadInput("no model is given", where="MODEL", fix=example())
+    if reading := options.pop("reading", None):
+        words["model"] = _read_by(words["model"], reading)
     if tokens:
         words["batch"], note = in_samples(tokens, words["model"], words.get("seq"))
         words["notes"] = (*words.get("notes", ()), note)
     return read(**words)
+
+
+def _read_by(model: str, reading: str) -> str:
+    """A file or folder with who reads it."""
+    from pathlib import Path
+
+    if not Path(model).exists():
+        raise BadInput(f"{model} is no file or folder", where="--as", fix="a config.json, or its folder")
+    return f"{model}:as={reading}"
 
 
 def on_cluster(request: Request, fix: str) -> Request:
@@ -186,7 +216,7 @@ def tell(found: Any, page: Callable[[Any], str], request: Request, as_json: bool
     """Print an answer, for programs or for people, with what was chosen for the person who asks."""
     from foretell.oracle.resolve import place_of
 
-    notes = (*place_of(request).notes, *getattr(found, "notes", ()))
+    notes = tuple(dict.fromkeys((*place_of(request).notes, *getattr(found, "notes", ()))))
     if as_json:
         import msgspec
 

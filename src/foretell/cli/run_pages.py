@@ -136,6 +136,15 @@ def comparison_page(found: Comparison) -> str:
             show_percent(found.error.relative["allocated"], sign=True),
         ],
     ]
+    if measured.memory.reserved > measured.memory.allocated:
+        rows += [
+            [
+                "memory reserved",
+                show_bytes(predicted.memory.reserved),
+                show_bytes(measured.memory.reserved),
+                show_percent(found.error.relative["reserved"], sign=True),
+            ]
+        ]
     head = table(["", "predicted", "measured", "error"], rows)
     ways = _traffic(found.collectives)
     if found.collectives.unexpected or found.collectives.missing:

@@ -67,12 +67,13 @@ def _plan(own: list[str], plans: list[str], several: bool) -> None:
 
 
 def _model(options: dict[str, click.Option], names: Sequence[str | None], typed: TypedWords) -> list[str]:
-    """A model after --model goes to where the verb has it: before the rest."""
+    """A model after --model goes to where the verb has it: before the rest, or behind the name of a stack."""
     models = typed.other.get("--model", [])
     if models:
-        if len(models) > 1 or (typed.alone and not is_plan(typed.alone[0]) and len(typed.alone) >= len(names)):
-            raise BadInput(f"two models: {', '.join([*typed.alone[:1], *models])}", where="--model", fix="one model")
-        typed.alone.insert(0, models[0])
+        at, alone = names.index("model") if "model" in names else 0, typed.alone
+        if len(models) > 1 or (len(alone) > at and not is_plan(alone[at]) and len(alone) >= len(names)):
+            raise BadInput(f"two models: {', '.join([*alone[at : at + 1], *models])}", where="--model", fix="one model")
+        alone.insert(at, models[0])
     return typed.own
 
 

@@ -6,15 +6,18 @@ import functools
 import math
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from foretell.cli.amounts import read_amount, read_price
 from foretell.errors import BadInput
 from foretell.hardware import quantity
-from foretell.oracle.training import DAY, HOUR, Conditions, Training, TrainingRun
-from foretell.units import MOST_DIGITS, YEAR, show_bytes, show_number, show_percent, show_span
+from foretell.oracle.training import DAY, HOUR, Conditions, Training, TrainingRun, run
+from foretell.units import MOST_DIGITS, YEAR, show_bytes, show_number, show_percent, show_rate, show_span
+
+if TYPE_CHECKING:
+    from foretell.oracle.training import BatchedExamples
 
 SPANS = {"ms": 1e-3, "s": 1.0, "min": 60.0, "h": HOUR, "d": DAY}
 """Units of a time that a person waits."""
@@ -22,6 +25,10 @@ SPANS = {"ms": 1e-3, "s": 1.0, "min": 60.0, "h": HOUR, "d": DAY}
 _OPTIONS = (
     click.option("--tokens", callback=read_amount, metavar="N", help="Also print days to train on N tokens: 15T."),
     click.option("--samples", callback=read_amount, metavar="N", help="Also print days to train on N samples."),
+    click.option("--lengths", metavar="FILE", help="Tokens of each example, one a line; or MEAN,MAXIMUM: 600,2048."),
+    click.option(
+        "--padding", metavar="WORD", help="Rows of such examples: longest (of a micro-batch), maximum, packed, cut."
+    ),
     click.option("--epochs", type=float, metavar="N", help="Passes over these tokens or samples (1)."),
     click.option(
         "--price", callback=read_price, metavar="P", help="Also print the cost, at this price of a GPU-hour: '$2'."
@@ -37,7 +44,7 @@ _OPTIONS = (
 
 
 NAMES = (
-    *("tokens", "samples", "epochs", "price", "input_rate", "storage", "dataset", "interval"),
+    *("tokens", "samples", "lengths", "padding", "epochs", "price", "input_rate", "storage", "dataset", "interval"),
     *("device_mtbf", "node_mtbf", "restart"),
 )
 """The options, as a verb gets them."""
@@ -65,6 +72,10 @@ def _read(given: dict[str, Any], alone: tuple[str, ...]) -> TrainingRun:
     amount = {name: positive(given[name], f"--{name}") for name in ("tokens", "samples")}
     if all(amount.values()):
         raise BadInput("a run of tokens and of samples", where="--tokens, --samples", fix="one of the two")
+    if given["lengths"] == "":
+        raise BadInput("no lengths are given", where="--lengths", fix="--lengths 600,2048, or a file")
+    told = run(amount["tokens"], amount["samples"], lengths=given["lengths"] or "", padding=given["padding"] or "")
+    amount["samples"] = told.samples
     epochs = positive(given["epochs"], "--epochs")
     about = [name for name, value in given.items() if value is not None and name not in (*amount, *alone)]
     if about and not any(amount.values()):
@@ -80,7 +91,7 @@ def _read(given: dict[str, Any], alone: tuple[str, ...]) -> TrainingRun:
         restart=span(given["restart"], "--restart"),
         price=positive(given["price"], "--price"),
     )
-    return TrainingRun(**amount, epochs=epochs or 1.0, conditions=conditions)
+    return TrainingRun(**amount, epochs=epochs or 1.0, examples=told.examples, conditions=conditions)
 
 
 def _option(name: str) -> str:
@@ -117,6 +128,7 @@ def run_lines(run: Training, price: float, forward: bool) -> list[tuple[str, str
     lines = [("training", f"{_days(run.days)}, {_whole(run.steps)} steps")]
     if forward:
         lines = [("whole run", f"{show_span(run.seconds)}, {_whole(run.steps)} steps")]
+    lines += example_lines(run.examples, run.step_seconds) if run.examples else []
     if run.goodput < 0.9995:
         lines.append(("goodput", f"{show_percent(run.goodput)} of the wall-clock time goes into steps that count"))
     if run.input_seconds:
@@ -132,6 +144,26 @@ def run_lines(run: Training, price: float, forward: bool) -> list[tuple[str, str
         cost = f"{run.cost:,.2f}" if forward else _whole(run.cost)
         lines.append(("cost", f"{cost}, at {price:g} per GPU-hour"))
     return lines
+
+
+ROWS = {
+    "longest": "as long as the longest of a micro-batch",
+    "maximum": "all as long as the longest row",
+    "packed": "packed with whole examples",
+    "cut": "packed, examples cut where a row ends",
+}
+
+
+def example_lines(found: BatchedExamples, step: float) -> list[tuple[str, str]]:
+    """How examples became rows, and what of them does work."""
+    beyond = f", {show_percent(found.beyond)} of them longer than a row" if found.beyond else ""
+    size = f"{found.mean:,.0f} tokens in the mean, {found.longest:,} at most{beyond}"
+    lines = [("examples", f"{_whole(found.examples)} of {size}")]
+    rows = f"{ROWS[found.padding]}: {found.mean_row:,.0f} tokens in the mean"
+    rows += f", {show_number(found.per_row)} examples" if found.per_row != 1 else ""
+    lines.append(("rows", rows))
+    work = f"{show_percent(found.work)} of their tokens are no padding: {show_rate(found.tokens_per_second)} of these"
+    return [*lines, ("", f"{work} tokens/s, {show_span(step)} a step in the mean")]
 
 
 LONG = 10 * YEAR

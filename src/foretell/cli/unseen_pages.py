@@ -14,30 +14,36 @@ if TYPE_CHECKING:
     from foretell.validation.in_view import Slot
     from foretell.validation.study import Study
     from foretell.validation.unseen import UnseenScore, UnseenScores
+    from foretell.validation.unseen_memory import MemoryScore, MemoryScores
 
-HEADER = ("source left out, %", "sources", "runs", "unseen", "bias", "one anchor", "in view", "inside")
+HEADER = ("left out, %", "sources", "runs", "scored", "rows", "source", "bias", "anchor", "in view")
 
 
 def score(done: Sequence[tuple[Study, list[ComparedRun]]]) -> UnseenScores:
     """Of all studies together: a source can stand in several."""
-    from foretell.validation.unseen import unseen_runs, unseen_scores
+    from foretell.validation.unseen import row_counts, unseen_runs, unseen_scores
 
-    return unseen_scores([run for study, compared in done for run in unseen_runs(study, compared)])
+    runs = [run for study, compared in done for run in unseen_runs(study, compared)]
+    return unseen_scores(runs, row_counts(done))
 
 
 def choose_all(done: Sequence[tuple[Study, list[ComparedRun]]]) -> None:
-    """Choose constants again without each source, and keep them for the score."""
+    """Choose constants again without each source, and without each fold of its rows, and keep them for the score."""
     from foretell.files import save
-    from foretell.validation import left_out
+    from foretell.validation import left_out, rows_left_out
     from foretell.validation.in_view import in_view
 
-    runs = left_out.prepared(_by_source(done))
+    runs, more = (left_out.prepared(_by_source(done), most) for most in (left_out.CELL_ROWS, rows_left_out.ROWS))
     chosen: dict[str, dict[Slot, Any]] = {}
+    folded: dict[str, list[dict[Slot, Any]]] = {}
     for source in sorted({source for sources in in_view().values() for source in sources}):
         chosen[source] = left_out.choose(source, runs)
         for slot, value in chosen[source].items():
             click.echo(f"{source}: {slot.owner} {slot.key} = {value}")
+        rows = [one for one in runs if one.source != source] + [one for one in more if one.source == source]
+        folded[source] = [rows_left_out.choose_without_fold(source, at, rows) for at in range(rows_left_out.FOLDS)]
     save(left_out.FILE, left_out.encoded(chosen), "constants")
+    save(rows_left_out.FILE, rows_left_out.encoded(folded), "constants")
 
 
 def answer_ablation(done: Sequence[tuple[Study, list[ComparedRun]]], as_json: bool) -> str:
@@ -45,13 +51,14 @@ def answer_ablation(done: Sequence[tuple[Study, list[ComparedRun]]], as_json: bo
     import msgspec
 
     from foretell.validation.ablation import RUNS, ablated
+    from foretell.validation.freedom import effective_freedom
     from foretell.validation.left_out import prepared
 
     found = list(ablated(prepared(_by_source(done), RUNS)))
+    free = effective_freedom(prepared(_by_source(done)))
     if as_json:
-        return msgspec.json.encode(
-            {"constants": [{**msgspec.structs.asdict(one), "stays": one.stays} for one in found]}
-        ).decode()
+        told = [{**msgspec.structs.asdict(one), "stays": one.stays} for one in found]
+        return msgspec.json.encode({"constants": told, "freedom": free}).decode()
     rows = [
         [f"{one.owner} {one.key}", f"{100 * one.seen:+.1f}", "-" if one.unseen is None else f"{100 * one.unseen:+.1f}"]
         for one in sorted(found, key=lambda one: (one.unseen is None, one.seen))
@@ -66,6 +73,7 @@ def answer_ablation(done: Sequence[tuple[Study, list[ComparedRun]]], as_json: bo
         "below takes its place.",
         f"{len(found)} constants have another one below. Some run feels {len(felt)} of them;",
         f"predictions are worse without {stay}.",
+        f"Effective degrees of freedom: {free.effective:.1f} of {free.constants} numbers, by {free.runs:,} runs.",
     ]
     return "\n".join(lines)
 
@@ -76,6 +84,50 @@ def _by_source(done: Sequence[tuple[Study, list[ComparedRun]]]) -> Iterator[tupl
 
     for study, compared in done:
         yield from ((source_of(study.family, study.name, one.row), one) for one in compared if healthy(one.row))
+
+
+def memory_score(done: Sequence[tuple[Study, list[ComparedRun]]]) -> MemoryScores:
+    """Of all studies together."""
+    from foretell.validation.unseen_memory import memory_scores, unseen_peaks
+
+    return memory_scores([one for study, compared in done for one in unseen_peaks(study, compared)])
+
+
+def memory_lines(scores: MemoryScores, more: bool) -> list[str]:
+    """By study and over all; with `more` by trainer and by source too."""
+    if scores.all is None:
+        return []
+    lines = ["", _memory_table("memory, %", [*scores.studies, scores.all])]
+    if more:
+        lines += ["", _memory_table("by trainer", scores.trainers), "", _memory_table("by source", scores.sources)]
+    return [
+        *lines,
+        "",
+        "Absolute errors of printed memory, every source with the same weight: source:",
+        "mean without it; median: of the same; bias: its median, with its sign; inside:",
+        "share in the interval, whose ends are those of the chance to fit.",
+    ]
+
+
+def _memory_table(title: str, scores: Sequence[MemoryScore]) -> str:
+    rows = [
+        [
+            one.name,
+            f"{one.sources:,}",
+            f"{one.numbers:,}",
+            *(
+                f"{100 * size:{form}}"
+                for size, form in zip(_errors_of(one), (".1f", ".1f", "+.1f", ".1f"), strict=True)
+            ),
+            f"{100 * one.inside:.0f}",
+        ]
+        for one in scores
+    ]
+    return table([title, "sources", "numbers", "source", "median", "bias", "in view", "inside"], rows)
+
+
+def _errors_of(one: MemoryScore) -> tuple[float, float, float, float]:
+    return one.unseen, one.median, one.bias, one.seen
 
 
 def unseen_lines(scores: UnseenScores, more: bool) -> list[str]:
@@ -89,8 +141,9 @@ def unseen_lines(scores: UnseenScores, more: bool) -> list[str]:
         *lines,
         "",
         "Mean absolute error of step times, every source with the same weight.",
-        "unseen: constants chosen again without the source; one anchor: the same after",
-        "one run of the source corrected the others; in view: as they ship.",
+        "rows: constants chosen again without a third of the source's rows at a time;",
+        "source: without all of them; bias: its median, with its sign; anchor: the same",
+        "after one run of the source corrected the others; in view: as they ship.",
         f"{scores.constants} constants were chosen with scored runs in view; {scores.staying} of them stay as they are",
         "without their sources, because no other software has a value for them.",
         "",
@@ -103,11 +156,12 @@ def _table(title: str, scores: Sequence[UnseenScore]) -> str:
             one.name,
             f"{one.sources:,}",
             f"{one.runs:,}",
+            f"{100 * one.scored:.0f}",
+            f"{100 * one.rows:.1f}",
             f"{100 * one.unseen:.1f}",
             f"{100 * one.bias:+.1f}",
             "-" if one.anchored is None else f"{100 * one.anchored:.1f}",
             f"{100 * one.seen:.1f}",
-            f"{100 * one.inside:.0f}",
         ]
         for one in scores
     ]

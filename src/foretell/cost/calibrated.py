@@ -23,6 +23,7 @@ from foretell.cost.kernels import kernel_seconds, update_seconds
 from foretell.cost.kernels._measured import LAUNCH, kinds, sizes, update_kind
 from foretell.cost.launch_overhead import InTurn, Starts, TimedKernel, in_turn
 from foretell.cost.measured_exchanges import exchange_points
+from foretell.cost.memory import device_context
 from foretell.cost.prices import INTERRUPTED
 from foretell.cost.samples import (
     Calibration,
@@ -35,6 +36,7 @@ from foretell.cost.samples import (
     UpdateSample,
     form_of,
 )
+from foretell.cost.wrapped_timed import as_timed
 from foretell.errors import BadInput
 from foretell.hardware.cluster import Cluster, Device, Level
 from foretell.hardware.measured import Point, Surface
@@ -81,7 +83,7 @@ def calibrated(cluster: Cluster, runs: Trainer, found: Calibration, ranks: int =
     groups = tuple(msgspec.structs.replace(group, device=device) for group in cluster.groups)
     plain = msgspec.structs.replace(cluster, groups=groups)
     levels = tuple(_level(level, plain, found, ranks) for level in cluster.levels)
-    return Calibrated(msgspec.structs.replace(plain, levels=levels), _trainer(runs, found, ranks))
+    return Calibrated(msgspec.structs.replace(plain, levels=levels), _trainer(runs, found, device, ranks))
 
 
 def told(found: Calibration) -> str:
@@ -304,13 +306,13 @@ def _level(level: Level, cluster: Cluster, found: Calibration, busy: int) -> Lev
 # the trainer
 
 
-def _trainer(runs: Trainer, found: Calibration, ranks: int) -> Trainer:
+def _trainer(runs: Trainer, found: Calibration, device: Device, ranks: int) -> Trainer:
     """The trainer with the constants that belong to a machine.
 
     What was timed is PyTorch, operator by operator: trainers that start kernels in another way keep their own time.
     """
     alike = runs.execution == "eager" and runs.host.launch == _runs("first").host.launch
-    given = dict(_constants(found, ranks)) if alike else dict(_memory(found))
+    given = dict(_memory(found, device)) | (dict(_constants(runs, found, ranks)) if alike else {})
     made = runs
     for key, value in given.items():
         table, name = key.split(".")
@@ -322,22 +324,25 @@ def _trainer(runs: Trainer, found: Calibration, ranks: int) -> Trainer:
     return msgspec.structs.replace(made, sources=sources)
 
 
-def _constants(found: Calibration, ranks: int) -> Iterator[tuple[str, object]]:
-    yield from _memory(found)
+def _constants(runs: Trainer, found: Calibration, ranks: int) -> Iterator[tuple[str, object]]:
     steps = _steps(found).values()
     if found.machine.kind == "cpu":  # one thread calls and computes: the time is the device's launch_seconds
         yield "host.launch", 0.0
     elif steps:
-        yield "host.launch", statistics.median(steps)
+        launch = statistics.median(steps)
+        yield "host.launch", launch
+        for name, times in as_timed(runs.wrapped, found.figure, launch):
+            yield f"wrapped.{name}", times
     if found.machine.kind == "cpu" and found.figure("overlap", -1.0) >= 0:
         share = min(1.0, found.among("overlap", max(2, ranks), alone=1.0))
         yield "gradients.overlap", (("any", share), *WAITED)
 
 
-def _memory(found: Calibration) -> Iterator[tuple[str, object]]:
-    for key in ("context", "communicator", "reserved"):
+def _memory(found: Calibration, device: Device) -> Iterator[tuple[str, object]]:
+    """What was timed of a whole context has the device's own in it, which is no constant of a trainer."""
+    for key, known in (("context", device_context(device)), ("reserved", 0.0)):
         if (value := found.figure(key, -1.0)) >= 0:
-            yield f"memory.{key}", value
+            yield f"memory.{key}", max(0.0, value - known)
 
 
 # for people

@@ -11,12 +11,14 @@ Work is what kernels do: of a convolution by Winograd's algorithm the products t
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from typing import NamedTuple
 
 from foretell.caches import forgettable
 from foretell.cost.kernels import arithmetic, unit_rate
 from foretell.hardware.cluster import Device
 from foretell.model.graph import Graph, Node
+from foretell.model.layers import pieces
 from foretell.model.operator import Widths
 from foretell.model.resize import skeleton
 from foretell.model.totals import multiplying
@@ -38,11 +40,22 @@ class StepFlops(NamedTuple):
 
 @forgettable
 @functools.lru_cache(maxsize=256)
-def step_flops(graph: Graph, rule: Recomputation, device: Device, form: Format, trainer: Trainer) -> StepFlops:
-    """What a forward and a backward pass of a model need, and what they do under a rule of recomputation."""
+def step_flops(
+    graph: Graph,
+    rule: Recomputation,
+    device: Device,
+    form: Format,
+    trainer: Trainer,
+    spared: frozenset[str] = frozenset(),
+) -> StepFlops:
+    """What a forward and a backward pass of a model need, and what they do under a rule of recomputation.
+
+    `spared` names the layers that the rule leaves as they are.
+    """
     known = recomputed(skeleton(graph), rule)
     again = known.again | known.inside
     peak = device.matrix_rate(form.kernels)
+    saving = _saving(graph, spared)
     stores = trainer.attention.kernel == "unfused"
     model, hardware, least = 0.0, 0.0, 0.0
     for at, index, parts in multiplying(skeleton(graph)):
@@ -54,11 +67,19 @@ def step_flops(graph: Graph, rule: Recomputation, device: Device, form: Format, 
             work = block.times * float(arithmetic(action, device, form))
             anew = 0.0 if part == "forward" or stores else block.times * float(node.operator.made_again(sizes))
             twice = work if part == "forward" and (at, index) in again else 0.0
+            if twice and spared:
+                twice *= 1 - saving[at, index] / block.times
             model += work - anew * action.density
             hardware += work + twice
             least += (work + twice) / max(peak, unit_rate(action, device, form))
     faster = least * peak < hardware * (1 - 1e-9)
     return StepFlops(model, hardware, hardware / least if faster else peak, faster)
+
+
+def _saving(graph: Graph, spared: frozenset[str]) -> Counter[tuple[int, int]]:
+    """For each operator how many of its repetitions lie in these layers."""
+    own = (piece for piece in pieces(graph) if piece.layer in spared)
+    return Counter((piece.block, index) for piece in own for index in range(piece.start, piece.stop))
 
 
 def _action(node: Node, part: str, widths: Widths) -> Compute:

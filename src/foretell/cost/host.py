@@ -12,6 +12,7 @@ from foretell.plan.policies.overlap import Overlap
 from foretell.plan.policies.precision import Format
 from foretell.plan.setting import Setting
 from foretell.plan.trainer import Trainer, look_up
+from foretell.plan.wrapped import in_one_graph
 from foretell.program.action import Update
 from foretell.units import Quantity
 
@@ -34,13 +35,12 @@ def as_executed(setting: Setting) -> Trainer:
     if setting.plan.policy(Overlap).when == "never":
         tensor = msgspec.structs.replace(found.tensor, overlap=0.0, pieces=0.0)
         found = msgspec.structs.replace(found, tensor=tensor)
-    mode = setting.plan.policy(Execution).mode
-    if mode == "trainer":
-        return found
-    host = found.host
-    if mode == "captured":
+    said = setting.plan.policy(Execution).mode
+    mode = found.execution if said == "trainer" else said
+    host, wrapped = found.host, in_one_graph(found.wrapped) if mode == "compiled" else found.wrapped
+    if said == "captured":
         host = msgspec.structs.replace(host, launch=0.0, layer=0.0, tensor=0.0)
-    return msgspec.structs.replace(found, execution=mode, host=host)
+    return msgspec.structs.replace(found, execution=mode, host=host, wrapped=wrapped)
 
 
 def _forward_alone(trainer: Trainer) -> Trainer:
@@ -55,13 +55,15 @@ def host_update_seconds(moved: Quantity, ranks: int) -> Quantity:
     return moved * ranks / UPDATES
 
 
-def host_of_update(action: Update, launches: Quantity, form: Format, trainer: Trainer) -> Quantity:
+def host_of_update(action: Update, launches: Quantity, form: Format, trainer: Trainer, wrapped: bool) -> Quantity:
     """Seconds that the host needs to start an optimizer's step.
 
     One on plain weights goes through lists of tensors: of the weights, and of each state. A trainer's own fused kernel
-    over a master copy has them flat.
+    over a master copy has them flat. `wrapped`: weights are split or in shares, each a tensor of PyTorch's own kind.
     """
     lists = 0 if form.master else 1 + len(update_rule(action.rule).states)
+    if wrapped:
+        launches = launches + trainer.wrapped.update * action.tensors
     return trainer.host.launch * launches + trainer.host.tensor * lists * action.tensors
 
 

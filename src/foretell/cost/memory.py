@@ -13,17 +13,21 @@ from typing import NamedTuple
 import msgspec
 
 from foretell.caches import forgettable
-from foretell.hardware.cluster import Cluster
+from foretell.cost.communicators import Communicator, communicator_bytes, communicators, forwarding_bytes
+from foretell.hardware.cluster import Cluster, Device
 from foretell.hardware.members import architecture
 from foretell.model.graph import Graph
 from foretell.model.layers import layers
 from foretell.model.optimizer import optimizer
 from foretell.model.resize import SAMPLE
+from foretell.plan.axis_names import AxisName
 from foretell.plan.figures import look_up_depth
 from foretell.plan.policies.offload import Offload
 from foretell.plan.policies.precision import Precision
+from foretell.plan.reach import row_elements
 from foretell.plan.setting import Setting
 from foretell.plan.storage import STORAGES
+from foretell.plan.strategies.data import Data
 from foretell.plan.strategies.pipeline import Pipeline
 from foretell.plan.strategies.tensor import Tensor
 from foretell.plan.strategy import MeshAxis
@@ -64,12 +68,28 @@ class MemoryConstants(NamedTuple):
     streams: Quantity  # buffers that communication streams have not given back
     limit: float  # bytes in tensors that a device has room for: streams hold nothing back beyond it
     reserved: float  # over what is allocated: a factor
-    context: float  # of the device and of communicators
+    context: float  # of the device, of libraries, and of communicators
+    communicators: float  # of these
 
 
 def usable_bytes(trainer: Trainer, cluster: Cluster) -> float:
     """What a run can fill of a device."""
     return trainer.memory.usable * cluster.device.memory_bytes
+
+
+def most_bytes(trainer: Trainer, cluster: Cluster) -> float:
+    """What a process can hold of a device at all, with its context."""
+    return max(trainer.memory.most, trainer.memory.usable) * cluster.device.memory_bytes
+
+
+CONTEXT = 3 * MIB
+"""Of a device's context for each multiprocessor: 555 MiB on an RTX PRO 6000 of 188, 107 on an RTX 4060 Ti of 34
+(github.com/ggml-org/llama.cpp/pull/23604, drivers of 2026). What a process loads is a trainer's constant."""
+
+
+def device_context(device: Device) -> float:
+    """What the driver takes of a device for a process, before any library is loaded."""
+    return 0.0 if device.is_processor else CONTEXT * device.multiprocessors
 
 
 def memory_constants(
@@ -82,7 +102,9 @@ def memory_constants(
     stored, alive = setting.trainer.storage, setting.trainer.memory
     shares = _stored_in_shares(setting)
     data = product(axis.ranks for axis in axes if axis.name in ("dp", "shard", "ep", "cp"))
-    context = alive.context + (alive.communicator if axes else 0.0)
+    talking = communicators(axes, cluster) if alive.communicators else ()
+    buffers = float(sum(_buffers(setting, one, cluster) for one in talking))
+    context = alive.context + device_context(cluster.device) + buffers
     found = MemoryConstants(
         made=float(alive.new_gradients),
         copies=_buckets(setting, data) + stored.extra + stored.extra_shared / data,
@@ -94,8 +116,18 @@ def memory_constants(
         limit=(usable_bytes(setting.trainer, cluster) - context) / alive.reserved,
         reserved=alive.reserved,
         context=context,
+        communicators=buffers,
     )
     return _on_processor(setting, axes, cluster, found) if cluster.device.is_processor else found
+
+
+def _buffers(setting: Setting, own: Communicator, cluster: Cluster) -> float:
+    """What a group of ranks holds to talk to one another: rows of experts may go by a library of their own."""
+    data = setting.plan.axis(Data)
+    way = (data.dispatch if data else "") or setting.trainer.experts.dispatch
+    if own.axis == AxisName.EP and own.kind == "exchange" and way == "deepep":
+        return forwarding_bytes(own, row_elements(setting.graph))
+    return communicator_bytes(own, cluster)
 
 
 def convolution_block(cluster: Cluster) -> int:
@@ -127,7 +159,7 @@ def _on_processor(
     stored = STORAGES[getattr(data, "storage", "replicated")]
     buckets = any(axis.name.startswith(SUMMED) and axis.ranks > 1 for axis in axes) and not stored.gradients
     form = setting.plan.policy(Precision).format
-    sizes = _weights(setting.graph)
+    sizes = largest_units(setting.graph)
     lists = optimizer(setting.job.optimizer).rule.makes_lists
     ways = data.world if data is not None and stored.gradients else 1
     beside = form.weight / ways if stored.gradients and not stored.weights else 0.0
@@ -139,20 +171,23 @@ def _on_processor(
         limit=usable_bytes(setting.trainer, cluster),
         reserved=1.0,
         context=0.0,
+        communicators=0.0,
     )
 
 
-class _Largest(NamedTuple):
-    """The largest weight, the largest layer, and the one whose backward pass is next, as shares of all weights."""
+class LargestUnits(NamedTuple):
+    """The largest weight, the largest layer, the one whose backward pass is next and the largest of all others, as
+    shares of all weights."""
 
     weight: float
     layer: float
     next: float
+    second: float
 
 
 @forgettable
 @functools.lru_cache(maxsize=256)
-def _weights(graph: Graph) -> _Largest:
+def largest_units(graph: Graph) -> LargestUnits:
     total, largest, units, repeated = 0.0, 0.0, dict[str, float](), set[str]()
     names = layers(graph)
     for block in graph.blocks:
@@ -164,11 +199,12 @@ def _weights(graph: Graph) -> _Largest:
             units[layer] = units.get(layer, 0.0) + size
             repeated |= {layer} if block.times > 1 else set()
     if not total:
-        return _Largest(0.0, 0.0, 0.0)
+        return LargestUnits(0.0, 0.0, 0.0, 0.0)
     in_order = [name for name in ("", *names) if name in units]
     most = max(in_order, key=units.__getitem__)
     before = most if most in repeated else in_order[max(0, in_order.index(most) - 1)]
-    return _Largest(largest / total, units[most] / total, units[before] / total)
+    others = [units[name] for name in in_order if name != most or most in repeated]
+    return LargestUnits(largest / total, units[most] / total, units[before] / total, max(others, default=0.0) / total)
 
 
 def _update_copies(setting: Setting) -> float:

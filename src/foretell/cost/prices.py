@@ -7,19 +7,21 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
 from foretell.cost.collectives import CollectivePrice, collective_seconds, library_of
+from foretell.cost.dispatched import dispatched_seconds
 from foretell.cost.fabric import Group, sharing
 from foretell.cost.host import host_of_update, host_update_seconds
 from foretell.cost.kernels import KernelPrice as KernelPrice
 from foretell.cost.kernels import chains, kernel_seconds, update_seconds
 from foretell.cost.splits import IMAGES, around_seconds, mesh_splits, side_by_side, split_seconds, splits_layers
 from foretell.cost.tp_overlap import hidden_seconds
+from foretell.cost.wrapped_host import BARE, Wraps, around_message, around_operator, around_region
 from foretell.hardware.cluster import Cluster, Level
 from foretell.model.operator import OperatorPart
 from foretell.plan.axis_names import AxisName
@@ -47,12 +49,13 @@ class Cost:
     input_gradient: Quantity = 0.0
     weight_gradient: Quantity = 0.0
     recompute: Quantity = 0.0
-    launches: Quantity = 0.0
+    launches: Quantity = 0.0  # and in their time what the host does around modules
     copies: Quantity = 0.0
     # messages: seconds by axis, or by level of the cluster
     waits: dict[str, Quantity] = field(default_factory=lambda: defaultdict(float))  # of activations
     levels: dict[str, Quantity] = field(default_factory=lambda: defaultdict(float))  # the same, by level
     transfers: dict[str, Quantity] = field(default_factory=lambda: defaultdict(float))  # sends to and from other stages
+    rows: Quantity = 0.0  # seconds of rows that go to experts and home, where those of a pair of passes run beside it
 
     def add(self, other: Cost, times: float = 1.0) -> None:
         self.forward += other.forward * times
@@ -61,6 +64,7 @@ class Cost:
         self.recompute += other.recompute * times
         self.launches += other.launches * times
         self.copies += other.copies * times
+        self.rows += other.rows * times
         for name in ("waits", "levels", "transfers"):
             mine: dict[str, Quantity] = getattr(self, name)
             for axis, seconds in getattr(other, name).items():
@@ -127,15 +131,20 @@ class Prices:
         self._groups: dict[tuple[tuple[str, ...], int], tuple[Group, Level]] = {}
         self._messages: dict[Any, Quantity] = {} if messages is None else messages  # others' on this cluster too
 
-    def body(self, actions: Actions, known: dict[Any, Any] | None = None) -> BodyCost:
-        """What actions cost. `known`: prices of computations that other bodies have too."""
+    def body(self, actions: Actions, known: dict[Any, Any] | None = None, wraps: Wraps = BARE) -> BodyCost:
+        """What actions cost. `known`: prices of computations that other bodies have too; `wraps`: what the host has
+        around them."""
         price = self._kernel if known is None else self._remembered(actions, known)
-        cost = BodyCost(Cost(), Cost())
-        run = list(chains(actions, self.trainer.execution, self.trainer.fusion.norms_take_in))
+        cost, fusion = BodyCost(Cost(), Cost()), self.trainer.fusion
+        run = list(chains(actions, self.trainer.execution, fusion.norms_take_in, fusion.complex_rotary))
         hidden = hidden_seconds(run, self.trainer.tensor, lambda one: price(one).seconds, self.message)
+        wrapped = self.trainer.wrapped
+        cost.now.launches += around_region(wraps, wrapped)
         for at, action in enumerate(run):
             if isinstance(action, Compute):
-                self._compute(action, price(action), cost.late if belongs(action, "W") else cost.now)
+                own = cost.late if belongs(action, "W") else cost.now
+                self._compute(action, price(action), own)
+                own.launches += around_operator(action, wraps, wrapped)
             elif isinstance(action, Communicate):
                 self._communicate(action, cost.late if belongs(action, "W") else cost.now, hidden.get(at, 0.0))
             elif isinstance(action, Copy):
@@ -188,7 +197,10 @@ class Prices:
         elif message.kind != "receive" and message.what not in HIDES:
             seconds = self.message(message)
             cost.waits[axis] += seconds - hidden
+            if self.trainer.experts.beside and AxisName.EP in message.axes and message.kind == "all-to-all":
+                cost.rows += seconds
             cost.levels[self.level(message)] += seconds
+            cost.launches += around_message(message, self.trainer.wrapped)
             self._around(message, cost)
 
     def _around(self, message: Communicate, cost: Cost) -> None:
@@ -204,26 +216,41 @@ class Prices:
 
     def message(self, message: Communicate) -> Quantity:
         """Seconds of one message or collective, averaged over the steps between two of them."""
+        if self._in_two_sums(message):
+            return sum(self.message(part) for part in self._two_sums(message))
         group = self.group(message)
         payload = message.payload
         size = payload if isinstance(payload, int | float) else payload.tobytes()
         leaders = self._by_leaders(message)
-        about = (message.kind, message.messages, message.what, message.axes, message.slices)
+        about = (message.kind, message.messages, message.what, message.axes, message.slices, message.rows)
         key = (about, size, group, leaders, self.splits)
         if key not in self._messages:
-            servers = message.messages if message.kind in ("push", "pull") else 1
-            price = collective_seconds(
-                message.kind,
-                payload,
-                group,
-                self.cluster,
-                messages=1 if servers > 1 else message.messages,
-                sharing=1 if leaders else sharing(group, self.cluster),
-                servers=servers,
-            )
-            cut = self.trainer.storage.slice * message.slices * group.ranks
-            self._messages[key] = self._in_a_step(message, group, price) + cut + self._interrupted(message, group)
+            self._messages[key] = self._routed(message, group) if message.rows else self._sent(message, group, leaders)
         return self._messages[key] / message.every
+
+    def _sent(self, message: Communicate, group: Group, leaders: bool) -> Quantity:
+        servers = message.messages if message.kind in ("push", "pull") else 1
+        price = collective_seconds(
+            message.kind,
+            message.payload,
+            group,
+            self.cluster,
+            messages=1 if servers > 1 else message.messages,
+            sharing=1 if leaders else sharing(group, self.cluster),
+            servers=servers,
+        )
+        cut = self.trainer.storage.slice * message.slices * group.ranks
+        return self._in_a_step(message, group, price) + cut + self._interrupted(message, group)
+
+    def _routed(self, message: Communicate, group: Group) -> Quantity:
+        """Rows of experts, by another way of dispatch than row by row."""
+        assert message.rows
+
+        def collective(kind: str, payload: Quantity, among: Group) -> Quantity:
+            shared = sharing(among, self.cluster)
+            return collective_seconds(kind, payload, among, self.cluster, sharing=shared).seconds
+
+        return dispatched_seconds(message.rows, message.payload, group, self.cluster, collective)
 
     def asked(self, message: Communicate) -> Quantity:
         """Seconds of a pipeline's message from when its receiver asks for it, if the sender waits for that.
@@ -248,12 +275,24 @@ class Prices:
             self.trainer.splits.leaders and message.axes == (AxisName.DP,) and IMAGES in self.axes
         )
 
+    def _in_two_sums(self, message: Communicate) -> bool:
+        """Whether gradients are summed among those that split an image first, and by their leaders then."""
+        sums = message.kind == "all-reduce" and message.what in HIDES
+        return sums and self.trainer.splits.leaders and {AxisName.DP, IMAGES} <= set(message.axes)
+
+    def _two_sums(self, message: Communicate) -> Iterator[Communicate]:
+        """Both sums. All others of a group sum beside the leaders, each over its own port: that takes no longer."""
+        for axes in (tuple(name for name in message.axes if name != AxisName.DP), (AxisName.DP,)):
+            yield msgspec.structs.replace(message, axes=axes, ranks=product(self.axes[name].ranks for name in axes))
+
     def _in_a_step(self, message: Communicate, group: Group, price: CollectivePrice) -> Quantity:
         """What a benchmark's collective costs inside a step, where it leaves the node.
 
         Layers wait for each hop of a tensor axis with their host (a trainer's constant); gradients reach a
         smaller share of the network than a benchmark does.
         """
+        if library_of(self.cluster).free:
+            return price.seconds
         if message.kind == "send" and self.trainer.pipeline.sends:
             return at_least(price.seconds, message.sent / self.trainer.pipeline.sends)
         inside = self.cluster.level_of(group.ranks, group.stride) == self.cluster.node
@@ -278,13 +317,15 @@ class Prices:
             return 0.0
         return self.device.launch_seconds * known.factor(1, 1)
 
-    def update(self, action: Update) -> tuple[float, float]:
+    def update(self, action: Update, in_shares: bool) -> tuple[float, float]:
         """The optimizer's step: seconds of the device (or the host, which it waits for), and of launching it."""
         if action.on_host:
             ranks = min(self.cluster.ranks_per_node, product(axis.ranks for axis in self.axes.values()))
             return host_update_seconds(action.cost.read + action.cost.written, ranks), 0.0
         price = update_seconds(action, self.device, self.form)
-        return price.seconds, 0.0 if self.soft else host_of_update(action, price.launches, self.form, self.trainer)
+        wrapped = in_shares or AxisName.TP in self.axes
+        launched = host_of_update(action, price.launches, self.form, self.trainer, wrapped)
+        return price.seconds, 0.0 if self.soft else launched
 
     def group(self, message: Communicate) -> Group:
         """The ranks that a message is among; of neighbours the whole axis, since the slowest pair counts."""

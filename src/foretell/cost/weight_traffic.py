@@ -13,13 +13,15 @@ from typing import Any, TypeAlias
 from foretell.caches import emptied_when_full
 from foretell.cost.cpu_host_work import CpuHostWork, shares_weights
 from foretell.cost.prices import HIDES, Parts, Prices
+from foretell.cost.unit_copies import unit_copy_seconds
+from foretell.cost.wrapped_host import around_units
 from foretell.model.layers import EqualLayers
 from foretell.plan.axis_names import AxisName
 from foretell.program.action import Action, Communicate, Copy, TrafficKind, Update
 from foretell.program.exchange import BUCKET
 from foretell.program.partition import PipelinePartition, StageSignature
 from foretell.program.rank_program import RankProgram, kind_of
-from foretell.program.stage_weights import PersistentBytes, StageWeights
+from foretell.program.stage_weights import PersistentBytes, StageWeights, UnitBytes
 from foretell.program.weight_state import WeightStatePlan
 
 
@@ -37,6 +39,7 @@ class WeightTrafficCost:
     leave_copy: float  # of gradients to it after the last
     copy_forward: tuple[float, ...]  # from the host before a layer of each run
     copy_back: tuple[float, ...]  # and to it after
+    unit_launches: tuple[float, ...]  # what the host does around a layer of each run in either pass, in launches
     copies: tuple[float, float]  # of all layers, forward and back
     buckets: tuple[float, ...]  # that leave after each turn of a backward pass: enter, layers one by one, leave
     once: tuple[float, ...]  # the same of those once a step, after the last pass
@@ -44,6 +47,7 @@ class WeightTrafficCost:
     once_after: tuple[int, ...]  # and each reduction once a step
     bucket_copies: tuple[float, float, float]  # of gradients into buckets and sums out of them once a step; their bytes
     slot_update: float  # after each backward pass: of weights that change with each micro-batch, or sums of gradients
+    slot_copies: float  # of it: weights out of what was gathered, and gradients into what is summed
     slot_word: str  # what that is for
     tied: float  # of sums among stages: they wait for each other
     finish: Parts  # after all sums, tied ones included
@@ -53,7 +57,7 @@ class WeightTrafficCost:
     beside_step: Parts
     taken: frozenset[str]  # levels of the cluster that these messages take up
     resting: PersistentBytes
-    gathered: tuple[float, ...]  # bytes of weights that each run of layers gathers; empty where none does
+    gathered: tuple[UnitBytes, ...]  # for the weights of each run of layers; empty where none are gathered
     root_bytes: float  # and of those of no layer
 
     def beside(self, kind: str) -> Parts:
@@ -85,10 +89,7 @@ def weight_traffic_cost(
     weight_state: WeightStatePlan,
     prices: Prices,
 ) -> WeightTrafficCost:
-    """The figures of a shape of stage.
-
-    They depend on its weights and on who shares them, neither on the micro-batch nor on what runs again.
-    """
+    """The figures of a shape of stage: by its weights and who shares them, not by micro-batches or what runs again."""
     key = (
         partition.graph,
         shape._replace(received=(), sent=()),
@@ -171,7 +172,7 @@ class WeightPrices:
         if isinstance(action, Communicate):
             return f"exposed.{'+'.join(action.axes)}", self.message(action), 0.0
         if isinstance(action, Update):  # the host has waited for gradients, so it is not ahead
-            seconds, launched = prices.update(action)
+            seconds, launched = prices.update(action, self.in_shares)
             seconds += self.chores.of_update(action) if self.in_shares else 0.0
             return "optimizer", seconds, max(0.0, launched - seconds)
         if isinstance(action, Copy):
@@ -210,10 +211,9 @@ class _TrafficPricer:
         buckets = [one for one in each if one.path == BUCKET]
         late = [one for one in each if one.path != BUCKET and one.what != TrafficKind.WEIGHTS]
         leaves = [one for one in leaving if one.what == TrafficKind.WEIGHT_GRADIENTS]
-        gathers = (
-            [one for one in leaving if one.what != TrafficKind.WEIGHT_GRADIENTS] if len(leaves) < len(leaving) else []
-        )
+        gathers = [one for one in leaving if one.what != TrafficKind.WEIGHT_GRADIENTS]
         added = self._added()
+        copied = unit_copy_seconds(weight_state, care, self.runs, self._runs_back, self.prices.device)
         bucket_seconds, bucket_after = self._after(buckets, self.summed)
         once_seconds, once_after = self._after(leaves, self.step)
         finish = self._finished([*gathers, *ending])
@@ -231,13 +231,15 @@ class _TrafficPricer:
             self._copied(weight_state.sends_out(care.stays)),
             copy_forward,
             copy_back,
+            tuple(around_units(care.units, (run.layer for run in self.runs), self.prices.trainer.wrapped)),
             (sum(map(mul, copy_forward, times)), sum(map(mul, copy_back, times))),
             bucket_seconds,
             once_seconds,
             bucket_after,
             once_after,
             copies,
-            sum(self.ending.priced(one)[1] for one in again if not _summed(one)) + added,
+            sum(self.ending.priced(one)[1] for one in again if not _summed(one)) + added + copied,
+            copied,
             "backward" if self.flushes else "optimizer",
             self._seconds((one for one in ending if _tied(one)), defaultdict(float)),
             finish,
@@ -247,7 +249,7 @@ class _TrafficPricer:
             self.step,
             frozenset(self.taken),
             resting,
-            care.gathered_for(self.runs),
+            care.gathered_for(self.runs, messages=not self.prices.device.is_processor),  # see memory.NEXT
             care.root_bytes,
         )
 

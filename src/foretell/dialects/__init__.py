@@ -116,7 +116,7 @@ def open_configuration(file: str) -> Configuration:
     """A file in the dialect that knows most of its keys. Of a Python file `FILE.py:function` names the one meant."""
     path, _, function = file.partition(":") if ".py:" in file else (file, "", "")
     text = _text(Path(path), file)
-    found: list[tuple[int, Dialect, Document]] = []
+    found: list[tuple[tuple[int, int], Dialect, Document]] = []
     problems: list[ForetellError] = []
     for name, reader in _readers(Path(path), text, function):
         try:
@@ -127,14 +127,21 @@ def open_configuration(file: str) -> Configuration:
             continue
         for one in map(dialect, names()):
             if one.format.name == name:
-                found.append((sum(key in document for key in one.keys if key != CALLED), one, document))
-    known = [one for one in found if one[0]]
+                found.append((_likeness(one, document), one, document))
+    known = [one for one in found if one[0] > (0, 0)]
     if known:
         _, best, document = max(known, key=lambda one: one[0])
         return _named(Path(path), document) or Configuration(file, best, document)
     if problems:
         raise problems[0].within(file)
     raise BadInput("no trainer's configuration that is known here", where=file, fix=f"one of {', '.join(names())}")
+
+
+def _likeness(one: Dialect, document: Document) -> tuple[int, int]:
+    """How many keys of a document a dialect knows, those that tell it from others too; and how many of the latter."""
+    known = sum(key in document for key in one.keys if key != CALLED)
+    own = sum(key in document for key in one.telling)
+    return (known + own if known else 0, own if known else 0)
 
 
 def _check_letters(document: Document) -> None:

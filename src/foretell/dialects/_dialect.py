@@ -24,6 +24,7 @@ from foretell.dialects._table import (
     Document,
     Figures,
     Launch,
+    Same,
     Source,
     UnknownValue,
     completed,
@@ -70,6 +71,7 @@ class Dialect:
     assumed: tuple[str, ...] = ()  # keys whose absence leaves a figure to somebody else, and is told
     variables: Callable[[Recipe], Mapping[str, str]] = _nothing  # of the environment, that the trainer wants
     launcher: str = "torchrun"
+    telling: tuple[str, ...] = ()  # keys that no figure has, and that files of others with the same keys have not
     free: tuple[str, ...] = ()  # keys, or patterns of them, that change no cost
     refused: Mapping[str, str] = field(default_factory=dict[str, str])  # keys of runs that no plan describes, and why
     unlike: Mapping[str, str] = field(default_factory=dict[str, str])  # keys of models that the zoo has not, and what
@@ -114,9 +116,18 @@ def figures_of(dialect: Dialect, document: Document) -> Figures:
 def read(dialect: Dialect, document: Document, beside: Launch, where: str) -> Recipe:
     """The recipe that a document is of."""
     try:
-        return completed(_figures(dialect, document, where), beside, where)
+        return completed(_figures(dialect, document, where), beside, where, _said_as_it_is(dialect, document))
     except BadInput as problem:  # which may have a value in it that is as long as the file
         raise type(problem)(_short(problem.what), where=problem.where, fix=_short(problem.fix)) from None
+
+
+def _said_as_it_is(dialect: Dialect, document: Document) -> dict[str, str]:
+    """Figures that stand in a document under one key, and the key."""
+    return {
+        one.figure: next((key for key in one.keys if document.get(key) is not None), one.key)
+        for one in dialect.table
+        if isinstance(one, Same)
+    }
 
 
 def _short(text: str) -> str:
@@ -215,8 +226,38 @@ def _read_back(dialect: Dialect, recipe: Recipe, text: str) -> Recipe:
         document = dialect.format.read(text)
         return read(dialect, document, Launch(recipe.ranks, recipe.batch), f"as {dialect.name} reads it")
     except BadInput as problem:
+        if lost := _axes_lost(dialect, recipe, text):
+            names = " and no ".join(AXES[name] for name in lost)
+            what = f"{dialect.name} cannot express this plan: its files have no {names}"
+            raise BadInput(what, where="--to", fix=_without_axes(dialect, recipe)) from None
         what = f"{dialect.name} cannot express this plan: {problem.what}"
         raise BadInput(what, where="--to", fix="another target, or another plan") from None
+
+
+AXES: Final = {"tensor": "tensor parallelism", "context": "context parallelism", "pipeline": "pipeline stages"}
+
+
+def _axes_lost(dialect: Dialect, recipe: Recipe, text: str) -> list[str]:
+    """Axes of a plan that a file reads as one rank."""
+    try:
+        figures = figures_of(dialect, dialect.format.read(text))
+    except BadInput:
+        return []
+    return [name for name in AXES if getattr(recipe, name) > 1 and figures.get(name) == 1]
+
+
+def _without_axes(dialect: Dialect, recipe: Recipe) -> str:
+    """A way out of what a file has no axes for: all ranks as data ranks states in shares, if that is written."""
+    fix = "another target, or another plan"
+    if recipe.batch % recipe.ranks:
+        return fix
+    data = {"data": recipe.ranks, "storage": "zero3", "microbatches": 1, "micro_batch": recipe.batch // recipe.ranks}
+    alone = msgspec.structs.replace(recipe, **data, **dict.fromkeys(AXES, 1), shard=0)
+    try:
+        write(dialect, alone)
+    except BadInput:
+        return fix
+    return f"another target, or --plan '{put_together(alone)}'"
 
 
 def _text(dialect: Dialect, recipe: Recipe, document: Document, head: Sequence[str]) -> str:
@@ -255,11 +296,19 @@ def _unsaid(dialect: Dialect, recipe: Recipe, again: Recipe) -> list[Unsaid]:
         if getattr(recipe, name) != getattr(usual, name):
             told[name] = where
     for name in lost:
-        where = dialect.elsewhere.get(name, f"{dialect.name} files cannot express it: the trainer's default holds")
-        told.setdefault(name, where)
+        told.setdefault(name, dialect.elsewhere.get(name) or _instead(dialect, recipe, name, getattr(again, name)))
     if "model" in told:
         told.pop("shape", None)
     return [Unsaid(name, msgspec.to_builtins(getattr(recipe, name)), where) for name, where in told.items()]
+
+
+def _instead(dialect: Dialect, recipe: Recipe, name: str, value: Any) -> str:
+    """What holds in place of a figure that a file cannot express: in the words of a plan, where it has them."""
+    said = str(put_together(recipe)).split()
+    meant = str(put_together(msgspec.structs.replace(recipe, **{name: value}))).split()
+    words = " ".join(one for one in meant if one not in said)
+    what = f"{dialect.name} files cannot express it: "
+    return what + (f"--plan '... {words}' predicts what it runs" if words else "the trainer's default holds")
 
 
 def _refused(dialect: Dialect, recipe: Recipe, again: Recipe, wrong: Sequence[str]) -> BadInput:

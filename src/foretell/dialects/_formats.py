@@ -81,6 +81,8 @@ def nested(document: Document) -> dict[str, Any]:
 
 
 def _table(content: Any, what: str) -> Document:
+    if content is None:
+        raise BadInput("the file is empty", fix=f"a {what} of a trainer")
     if not isinstance(content, dict):
         raise BadInput(
             f"not a table of keys, but {type(cast('object', content)).__name__}", fix=f"a {what} of a trainer"

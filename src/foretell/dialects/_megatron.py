@@ -11,6 +11,7 @@ from foretell.dialects._formats import Code
 from foretell.dialects._recipe import Recipe
 from foretell.dialects._table import NOTES, Correspondence, Document, Figures, Formula, KeyChoice, PipelineEnds, Same
 from foretell.errors import BadInput
+from foretell.plan.policies.recompute import Recompute
 from foretell.plan.recomputation import RECOMPUTATIONS, recomputations
 
 GRADIENT: Final = 4
@@ -45,6 +46,7 @@ def common(at: Place, absent: Any = None) -> tuple[Correspondence, ...]:
             lambda recipe: {at("expert_tensor_parallel_size"): recipe.expert_tensor} if recipe.expert_tensor else {},
             lambda document: {"expert_tensor": int(document.get(at("expert_tensor_parallel_size")) or 0)},
         ),
+        _dispatch(at),
         _stages(at, absent),
         _storage(at, absent),
         KeyChoice(
@@ -83,6 +85,31 @@ def _overlapped(recipe: Recipe, at: Place, absent: Any) -> Document:
     on = recipe.overlap != "never"
     keys = [at("overlap_grad_reduce"), *([at("overlap_param_gather")] if recipe.storage != "replicated" else [])]
     return {key: True if on else absent for key in keys if on or absent is not None}
+
+
+# --- experts ------------------------------------------------------------------------------------
+
+FLEX: Final = "flex"
+"""Megatron's dispatcher whose messages another library sends."""
+
+
+def _dispatch(at: Place) -> Formula:
+    """How rows reach experts. Its own all-to-all is what a plan means that says nothing."""
+    way, library, older = at("moe_token_dispatcher_type"), at("moe_flex_dispatcher_backend"), at("moe_enable_deepep")
+
+    def write(recipe: Recipe) -> Document:
+        if recipe.dispatch == "deepep":
+            return {way: FLEX, library: "deepep"}
+        return {way: recipe.dispatch} if recipe.dispatch else {}
+
+    def read(document: Document) -> Figures:
+        said = document.get(way)
+        by_deepep = document.get(library) == "deepep" or bool(document.get(older))
+        if said == FLEX and by_deepep:
+            return {"dispatch": "deepep"}
+        return {"dispatch": said} if said == "allgather" else {}
+
+    return Formula((way, library, older), write, read)
 
 
 # --- stages -------------------------------------------------------------------------------------
@@ -259,10 +286,13 @@ def _recompute(at: Place, absent: Any) -> Formula:
         named = _modules(recipe.recompute)
         if named:
             return {granularity: "selective", **({} if tuple(named) == USUAL else {modules: named})}
-        every = {"block": "1"}.get(recipe.recompute, recipe.recompute.removeprefix("every"))
-        if not every.isdecimal():
+        said = Recompute.of_option(recipe.recompute)
+        if said.first:
+            return {granularity: "full", method: "block", layers: said.first}
+        every = 1 if recipe.recompute == "block" else said.every
+        if not every:
             return {} if absent is None else {granularity: Code("None")}
-        return {granularity: "full", method: "uniform", layers: int(every)}
+        return {granularity: "full", method: "uniform", layers: every}
 
     def read(document: Document) -> Figures:
         said = document.get(granularity) or ("selective" if document.get(short) else None)
@@ -272,8 +302,7 @@ def _recompute(at: Place, absent: Any) -> Formula:
             return _selected(document.get(modules))
         count = int(document.get(layers) or 1)
         if document.get(method) == "block":
-            note = f"{method} block recomputes the first {count} layers of a stage; taken as all of them"
-            return {"recompute": "block", NOTES: (note,)}
+            return {"recompute": f"first{count}"}
         return {"recompute": "block" if count == 1 else f"every{count}"}
 
     return Formula((granularity, method, layers, short, modules, *older), write, read)

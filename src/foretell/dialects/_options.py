@@ -5,6 +5,7 @@ A key that is in neither list, and in no table, is told by its name: it may chan
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import Any
@@ -61,5 +62,16 @@ def unknown_keys(document: Mapping[str, Any], known: Iterable[str], free: Iterab
     ]
     if not found:
         return ()
-    shown = ", ".join(found[:SHOWN]) + (f" and {len(found) - SHOWN} more" if len(found) > SHOWN else "")
+    shown = ", ".join(_meaning(key, read) for key in found[:SHOWN]) + (
+        f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+    )
     return (f"not read, and may change the cost: {shown}",)
+
+
+NEAR = 0.9
+"""How alike a key is to one that is read, from which on that one may be meant."""
+
+
+def _meaning(key: str, read: Iterable[str]) -> str:
+    close = difflib.get_close_matches(key, read, 1, NEAR)
+    return f"{key} ({close[0]}?)" if close else key

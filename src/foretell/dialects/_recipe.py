@@ -13,14 +13,20 @@ import msgspec
 
 from foretell.dialects._model import Shape
 from foretell.errors import BadInput
+from foretell.plan.dispatch import USUAL
 from foretell.plan.plan import Plan, axis_text, policy_text
+from foretell.plan.policies.base import Base
 from foretell.plan.policies.bucket import Bucket
 from foretell.plan.policies.execution import Execution
+from foretell.plan.policies.lora import Lora
+from foretell.plan.policies.loss import Loss
 from foretell.plan.policies.microbatches import Microbatches
 from foretell.plan.policies.offload import Offload
 from foretell.plan.policies.overlap import Overlap
 from foretell.plan.policies.precision import Precision
 from foretell.plan.policies.recompute import Recompute
+from foretell.plan.policies.targets import Targets
+from foretell.plan.policies.wide_adapters import WideAdapters
 from foretell.plan.policy import Policy
 from foretell.plan.strategies.context import Context
 from foretell.plan.strategies.data import Data
@@ -31,7 +37,17 @@ from foretell.plan.strategy import Strategy
 ORDER: Final = ("pp", "dp", "cp", "tp")
 """Axes from the outermost to the innermost, as all trainers here lay ranks out unless told otherwise."""
 
-HINTS: Final = ("overlap", "bucket", "execution", "optimizer", "sequence", "model", "shape", "per_node")
+HINTS: Final = (
+    "wide_adapters",
+    "overlap",
+    "bucket",
+    "execution",
+    "optimizer",
+    "sequence",
+    "model",
+    "shape",
+    "per_node",
+)
 """Figures that a run has anyway: where a file does not say them, the plan is still the same plan."""
 
 
@@ -43,6 +59,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
     shard: int = 0  # ranks of a group among which states lie in shares; 0: all of them
     experts: int = 1
     expert_tensor: int = 0  # ranks that share one expert; 0: as the tensor axis
+    dispatch: str = ""  # how rows reach experts; empty: as the trainer does
     tensor: int = 1
     sequence_parallel: bool = False
     context: int = 1
@@ -56,11 +73,16 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
     micro_batch: int = 1  # samples that one rank takes at a time
     sequence: int = 0  # tokens; 0: the model's own
     precision: str = "fp32"
-    recompute: str = "none"  # or attention, block, full, every2, ...
+    adapter: int = 0  # rank of the matrices beside frozen weights; 0: the weights are trained
+    adapted: tuple[str, ...] = ()  # where adapters stand; nothing: beside all dense layers
+    base: str = ""  # the form of frozen weights; empty: as the precision says
+    wide_adapters: bool = False  # whether adapters are in fp32 beside 16-bit weights
+    recompute: str = "none"  # or attention, block, full, every2, first4, ...
     offload: tuple[str, ...] = ()
     overlap: str = "trainer"
     bucket: int = 0  # bytes; 0: the trainer's
     execution: str = "trainer"
+    loss: str = ""  # how logits and their loss are made; empty: as the trainer does
     optimizer: str = "adamw"
     per_node: int = 8  # ranks of a node, for the launcher
     model: str = ""  # as a person types it; empty: unknown
@@ -74,6 +96,10 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
             self._set(shard=0)
         if self.experts == 1 or self.expert_tensor == self.tensor:
             self._set(expert_tensor=0)
+        if self.experts == 1 or self.dispatch == USUAL:
+            self._set(dispatch="")
+        if not self.adapter:
+            self._set(adapted=(), base="", wide_adapters=False)
         if self.tensor == 1:
             self._set(sequence_parallel=False)
         if self.context == 1:
@@ -163,6 +189,7 @@ def _axis_figures(axis: Data | Tensor | Context | Pipeline) -> dict[str, Any]:
             "shard": axis.shard,
             "experts": axis.experts,
             "expert_tensor": axis.expert_tensor,
+            "dispatch": axis.dispatch,
         }
     if isinstance(axis, Tensor):
         return {"tensor": axis.ranks, "sequence_parallel": axis.sequence}
@@ -178,6 +205,14 @@ def _policy_figures(policy: Policy) -> dict[str, Any]:
             return {"microbatches": policy.count}
         case Precision():
             return {"precision": policy.name or "fp32"}
+        case Lora():
+            return {"adapter": policy.rank}
+        case Targets():
+            return {"adapted": policy.where}
+        case Base():
+            return {"base": policy.form}
+        case WideAdapters():
+            return {"wide_adapters": policy.wide}
         case Recompute():
             return {"recompute": policy.option}
         case Offload():
@@ -188,6 +223,8 @@ def _policy_figures(policy: Policy) -> dict[str, Any]:
             return {"bucket": policy.size}
         case Execution():
             return {"execution": policy.mode}
+        case Loss():
+            return {"loss": policy.form}
         case _:
             return {}
 
@@ -205,15 +242,19 @@ def put_together(recipe: Recipe) -> Plan:
         "cp": Context(ranks=recipe.context, exchange=recipe.exchange),
         "tp": Tensor(ranks=recipe.tensor, sequence=recipe.sequence_parallel),
     }  # fmt: skip
-    every = recipe.recompute.removeprefix("every")
     policies: tuple[Policy, ...] = (
         Microbatches(count=recipe.microbatches),
         Precision(name=recipe.precision),
-        Recompute(every=int(every)) if every.isdecimal() else Recompute(granularity=recipe.recompute),
+        Lora(rank=recipe.adapter),
+        Targets(where=recipe.adapted),
+        Base(form=recipe.base),
+        WideAdapters(wide=recipe.wide_adapters),
+        Recompute.of_option(recipe.recompute),
         Offload(moved=recipe.offload),
         Overlap(when=recipe.overlap),
         Bucket(size=recipe.bucket),
         Execution(mode=recipe.execution),
+        Loss(form=recipe.loss),
     )
     alone = recipe.experts > 1 or recipe.storage != "replicated"  # of one data rank: with context ranks
     wide = {word for word, axis in axes.items() if axis.world > 1 or (word == "dp" and alone)}
@@ -228,4 +269,5 @@ def _data(recipe: Recipe) -> Data:
         shard=shard,
         experts=recipe.experts,
         expert_tensor=recipe.expert_tensor,
+        dispatch=recipe.dispatch,
     )

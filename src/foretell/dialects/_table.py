@@ -175,9 +175,19 @@ class Launch(msgspec.Struct, frozen=True):
     batch: int = 0
 
 
-def completed(figures: Figures, beside: Launch, where: str) -> Recipe:
-    """The recipe with these figures; ranks and batches that a file leaves open follow from the others."""
+_COUNTS: Final = ("data", "tensor", "context", "pipeline", "microbatches", "micro_batch", "batch", "ranks", "experts")
+"""Figures that are whole numbers, of one or more."""
+
+
+def completed(figures: Figures, beside: Launch, where: str, keys: Mapping[str, str]) -> Recipe:
+    """The recipe with these figures; ranks and batches that a file leaves open follow from the others.
+
+    `keys` are those of the file that say a figure as it is.
+    """
     try:
+        for name in _COUNTS:
+            if figures.get(name) is not None:
+                figures = {**figures, name: _count(figures[name], keys.get(name, name), where)}
         return _completed(figures, beside, where)
     except (
         msgspec.ValidationError,
@@ -185,17 +195,15 @@ def completed(figures: Figures, beside: Launch, where: str) -> Recipe:
         ValueError,
         ArithmeticError,
     ) as problem:  # a word where a number belongs
-        raise BadInput(
-            f"a value that cannot be: {problem}", where=where, fix="the value as the trainer has it"
-        ) from None
+        said = str(problem)
+        for name, key in keys.items():
+            said = said.replace(f"`$.{name}`", key)
+        raise BadInput(f"a value that cannot be: {said}", where=where, fix="the value as the trainer has it") from None
 
 
 def _completed(figures: Figures, beside: Launch, where: str) -> Recipe:
     known = {name: value for name, value in figures.items() if value is not None}
     shape = _shape(known)
-    for name in ("data", "tensor", "context", "pipeline", "microbatches", "micro_batch", "batch", "ranks", "experts"):
-        if name in known:
-            known[name] = _count(known[name], name, where)
     if shape is None and known.get("model"):
         shape = shape_of(known["model"])
     known["data"] = _data(known, beside.ranks, where)

@@ -43,11 +43,6 @@ SCHEDULES: Final = {
 }
 """torch.distributed.pipelining.schedules: those that keep the order of one of ours."""
 
-SOME_LAYERS: Final = (
-    "selective activation checkpointing of every n-th layer, which no plan has a word for: "
-    "taken as no recomputation, so memory is over- and time underestimated"
-)
-
 STAGES_PER_RANK: Final = 2
 """Of looped schedules where no number of layers a stage is given: torchtitan/distributed/pipeline_parallel.py."""
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
+from typing import Final
 
 from foretell.dialects._dialect import Dialect
 from foretell.dialects._formats import JSON
 from foretell.dialects._recipe import Recipe
-from foretell.dialects._table import Document, Figures, Formula, KeyChoice, Same, optimizer_words
+from foretell.dialects._table import NOTES, Document, Figures, Formula, KeyChoice, Same, optimizer_words
 
 _ZERO = "zero_optimization"
 
@@ -66,6 +67,21 @@ def _recomputed(document: Document) -> Figures:
     every = int(document.get("pipeline.activation_checkpoint_interval", 0))
     return {"recompute": {0: "none", 1: "block"}.get(every, f"every{every}")}
 
+
+def _partitioned(document: Document) -> Figures:
+    """What checkpoints save, in shares among the ranks of a layer; alone, one keeps all of it.
+
+    DeepSpeed (02f59ea), deepspeed/runtime/activation_checkpointing/checkpointing.py: partition_activations is over the
+    model-parallel group, and gather_partitioned_activations gathers nothing where that is one rank.
+    """
+    ranks = document.get("tensor_parallel.autotp_size") or 1
+    if not document.get(_PARTITIONED) or ranks == 1:
+        return {}
+    told = f"{_PARTITIONED} is in no plan: memory has all of what a rank keeps 1/{ranks} of between the passes"
+    return {NOTES: (told,)}
+
+
+_PARTITIONED: Final = "activation_checkpointing.partition_activations"
 
 _FREE = """
     num_processes steps_per_print wall_clock_breakdown dump_state gradient_clipping prescale_gradients
@@ -163,6 +179,7 @@ DIALECT = Dialect(
         KeyChoice("exchange", {"alltoall": {}}, default="alltoall"),
         Same("pipeline.stages", "pipeline", 1, told=False),
         Formula(("pipeline.activation_checkpoint_interval",), _interval, _recomputed),
+        Formula((_PARTITIONED,), lambda recipe: {}, _partitioned),
         _OPTIMIZERS,
         Formula((), lambda recipe: {}, lambda document: {"ranks": document.get(STARTED)}),
     ),

@@ -11,8 +11,9 @@ import shlex
 from foretell.dialects._dialect import Dialect
 from foretell.dialects._formats import TOML
 from foretell.dialects._recipe import Recipe
-from foretell.dialects._table import Document, KeyChoice, optimizer_words
-from foretell.dialects._titan import COMMON, FLAVORS, SOME_LAYERS, stages
+from foretell.dialects._table import Document, Figures, Formula, KeyChoice, optimizer_words
+from foretell.dialects._titan import COMMON, FLAVORS, stages
+from foretell.plan.policies.recompute import Recompute
 
 
 def _fixed(recipe: Recipe) -> Document:
@@ -29,10 +30,34 @@ _FREE = """
     optimizer.eps optimizer.beta* optimizer.weight_decay optimizer.implementation optimizer.early_step_in_backward=False
     lr_scheduler.* training.steps training.dataset* training.max_norm training.gc_* training.mixed_precision_reduce
     training.seed training.deterministic checkpoint.* validation.* comm.* experimental.custom_* compile.components
-    activation_checkpoint.selective_ac_option quantize.linear.float8.* quantize.linear.mx.* debug.*
+    quantize.linear.float8.* quantize.linear.mx.* debug.*
 """
 
 _TYPE, _REDUCED, _CONVERTERS = "training.dtype", "training.mixed_precision_param", "model.converters"
+
+_MODE, _OPTION = "activation_checkpoint.mode", "activation_checkpoint.selective_ac_option"
+
+_CHECKPOINTS = KeyChoice(
+    "recompute",
+    {"none": {_MODE: "none"}, "block": {_MODE: "full"}, "operators": {_MODE: "selective", _OPTION: "op"}},
+)
+
+USUAL_LAYERS = 2
+"""The option of selective checkpointing where a file says none: every second layer."""
+
+
+def _recompute(recipe: Recipe) -> Document:
+    each = Recompute.of_option(recipe.recompute).nth
+    return {_MODE: "selective", _OPTION: str(each)} if each else _CHECKPOINTS.write(recipe)
+
+
+def _recomputed(document: Document) -> Figures:
+    """Selective checkpointing by operator, or of each layer whose number the option divides."""
+    option = str(document.get(_OPTION, USUAL_LAYERS))
+    if document.get(_MODE) == "selective" and option.isdecimal():
+        return {"recompute": f"nth{option}" if int(option) > 1 else "block"}
+    return _CHECKPOINTS.read(document if document.get(_MODE) == "selective" else document | {_OPTION: None})
+
 
 DIALECT = Dialect(
     name="torchtitan-toml",
@@ -65,18 +90,7 @@ DIALECT = Dialect(
             default="bf16",
             also=(("bf16", {_TYPE: "float32"}),),
         ),
-        KeyChoice(
-            "recompute",
-            {
-                "none": {"activation_checkpoint.mode": "none"},
-                "block": {"activation_checkpoint.mode": "full"},
-                "operators": {
-                    "activation_checkpoint.mode": "selective",
-                    "activation_checkpoint.selective_ac_option": "op",
-                },
-            },
-            near=(("none", {"activation_checkpoint.mode": "selective"}, SOME_LAYERS),),
-        ),
+        Formula(_CHECKPOINTS.keys, _recompute, _recomputed),
         KeyChoice("sequence_parallel", {True: {}}, default=True),
         KeyChoice(
             "execution",

@@ -39,6 +39,7 @@ def predict(
     price: float = 0.0,
     conditions: Conditions | None = None,
     calibration: str | PathLike[str] = "",
+    stack: str = "",
     profile: str | PathLike[str] = "",
     anchor: Sequence[str | PathLike[str]] = (),
     disturbance: Disturbance | None = None,
@@ -67,6 +68,7 @@ def predict(
         optimizer=optimizer,
         forward=forward,
         calibration=calibration,
+        stack=stack,
         profile=profile,
         anchor=anchor,
         disturbance=disturbance,
@@ -125,6 +127,7 @@ def fit(
     price: float = 0.0,
     conditions: Conditions | None = None,
     calibration: str | PathLike[str] = "",
+    stack: str = "",
 ) -> Fit:
     """Whether a model fits a cluster, with which plan, how many samples at a time, and else what would.
 
@@ -145,6 +148,7 @@ def fit(
         optimizer=optimizer,
         forward=forward,
         calibration=calibration,
+        stack=stack,
         run=training.run(tokens, samples, epochs, price, conditions),
     )
     return oracle.fit(request)

@@ -38,21 +38,19 @@ def plan(
     also: str | Sequence[str] = (),
     fix: str = "",
     max_memory: str | float = 0.0,
-    headroom: str | float = 0.08,
+    headroom: str | float | None = None,
     seconds: float | None = None,
     exhaustive: bool = False,
     top: int = 10,
     calibration: str | PathLike[str] = "",
+    stack: str = "",
 ) -> SearchResult:
     """The plan to run of all that the trainer can run, each priced as `predict` does: `foretell plan`.
 
-    `best` is the recommended one, None if nothing fits: the simplest with `headroom` that is at most 3 % slower than
-    the `fastest`; `smaller` needs a quarter less memory. `plans` are all that were priced, and can be written as a
-    table: those that cannot win by their lower bounds are not, unless `exhaustive` is True. After `seconds` the answer
-    is the best so far, with `stopped` saying so, and `least_seconds` what no plan can be faster than. `finer` says
-    what was chosen for the leading plans besides: the layers of each stage of a pipeline. With
-    `batch_per_rank` the batch goes with the ranks that split it, and the answer is that with most samples a second.
-    Ctrl-C returns what was found until then, with `complete` False.
+    `best` is the recommended one, None if nothing fits: the simplest that fits with a `chance` of 90 % (or leaves a
+    `headroom` free) and is at most 3 % slower than the `fastest`; `smaller` needs a quarter less memory. `plans` were
+    priced: those that cannot win by their lower bounds are not, unless `exhaustive`. What was found in `seconds`, or
+    until Ctrl-C, says `stopped`; no plan is faster than `least_seconds`. `finer` is what leading plans have besides.
     """
     from foretell.oracle import planning
     from foretell.oracle.recommend import recommend
@@ -79,6 +77,7 @@ def plan(
         exhaustive=exhaustive,
         top=top,
         calibration=calibration,
+        stack=stack,
     )
     return recommend(refine(planning.answered_best(planning.questions(request)))).found
 
@@ -104,6 +103,7 @@ def choose_batch(
     fix: str = "",
     max_memory: str | float = 0.0,
     calibration: str | PathLike[str] = "",
+    stack: str = "",
 ) -> BatchChoice:
     """The batch with the least time to quality, by the gradient noise scale: `foretell plan --batch auto`.
 
@@ -131,6 +131,7 @@ def choose_batch(
         fix=fix,
         max_memory=max_memory,
         calibration=calibration,
+        stack=stack,
     )
     noise = fspath(noise_scale) if isinstance(noise_scale, PathLike) else noise_scale
     trade = oracle.tradeoff(noise, tokens, samples, oracle.sequence_of(request.model, request.seq))
@@ -155,6 +156,7 @@ def why(
     fix: str = "",
     max_memory: str | float = 0.0,
     calibration: str | PathLike[str] = "",
+    stack: str = "",
 ) -> Why:
     """Why a plan is refused, does not fit, or loses to the best, and what would make it win: `foretell why`."""
     from foretell.oracle import why as oracle
@@ -175,6 +177,7 @@ def why(
         fix=fix,
         max_memory=max_memory,
         calibration=calibration,
+        stack=stack,
     )
     return oracle.why(questions(request)[0])
 
@@ -191,6 +194,7 @@ def diff(
     optimizer: str = "",
     seq: int | None = None,
     calibration: str | PathLike[str] = "",
+    stack: str = "",
 ) -> Diff:
     """Where two plans differ, what each difference costs, and a way from the first to the second: `foretell diff`."""
     from foretell.oracle import diff as oracle
@@ -198,7 +202,14 @@ def diff(
     from foretell.oracle.request import read, read_plan
 
     request = read(
-        model=model, on=on, batch=batch, seq=seq, trainer=trainer, optimizer=optimizer, calibration=calibration
+        model=model,
+        on=on,
+        batch=batch,
+        seq=seq,
+        trainer=trainer,
+        optimizer=optimizer,
+        calibration=calibration,
+        stack=stack,
     )
     return oracle.diff(questions(request)[0], read_plan(plan1, "plan1"), read_plan(plan2, "plan2"))
 
@@ -221,6 +232,7 @@ def scale(
     fix: str = "",
     max_memory: str | float = 0.0,
     calibration: str | PathLike[str] = "",
+    stack: str = "",
 ) -> Scaling:
     """Time, efficiency and memory of each strategy over numbers of ranks: `foretell scale`.
 
@@ -244,6 +256,7 @@ def scale(
         fix=fix,
         max_memory=max_memory,
         calibration=calibration,
+        stack=stack,
     )
     return oracle.scale(request, gpus)
 
@@ -266,6 +279,7 @@ def whatif(
     fix: str = "",
     max_memory: str | float = 0.0,
     calibration: str | PathLike[str] = "",
+    stack: str = "",
 ) -> WhatIf:
     """What other hardware, batches and sequences would do to a step, and which upgrade pays: `foretell whatif`."""
     from foretell.oracle import whatif as oracle
@@ -287,6 +301,7 @@ def whatif(
         fix=fix,
         max_memory=max_memory,
         calibration=calibration,
+        stack=stack,
     )
     return oracle.whatif(questions(request)[0], again)
 
@@ -312,6 +327,7 @@ def sweep(
     engine: str = "processes",
     jobs: int = 0,
     calibration: str | PathLike[str] = "",
+    stack: str = "",
 ) -> Sweep:
     """Many questions at once, each model on each cluster with each batch and trainer: `foretell sweep`.
 
@@ -345,5 +361,5 @@ def sweep(
     wished = read(only=only, without=without, also=also, fix=fix).search
     words = {name: getattr(wished, name) for name in ("only", "without", "also", "fixed")}
     most = max_memory if isinstance(max_memory, str) else f"{max_memory:.17g} B"
-    cells = grid.cells(fspath(calibration), optimizer=optimizer, max_memory=most, **words)
+    cells = grid.cells(fspath(calibration), optimizer=optimizer, max_memory=most, stack=stack, **words)
     return swept(cells, None if out is None else Path(out), engine, jobs)

@@ -21,7 +21,7 @@ from pathlib import Path
 import msgspec
 
 from foretell.errors import BadInput, UnknownName, near
-from foretell.hardware import members, this_machine
+from foretell.hardware import capacity, members, this_machine
 from foretell.hardware.cluster import Cluster, Device, DeviceGroup, Level, Link
 from foretell.hardware.packing import UNBOUNDED, neighbours, packed
 from foretell.hardware.reading import ClusterFile
@@ -64,6 +64,10 @@ def cluster(text: str) -> Cluster:
 
 def named(text: str) -> NamedCluster:
     """The cluster that a text names, with notes on what was chosen."""
+    if parts := _kinds_of(text):
+        what = f"{' and '.join(parts)} are several kinds of devices, and a text names one"
+        fix = f"a file of your own with [[devices]] groups, --on both.toml; or one of them: {parts[0]}"
+        raise BadInput(what, where=text, fix=fix)
     written = _read(text)
     machine = _machine(written.name)
     found = _of_device(written) if machine is None else _of_machine(written, machine)
@@ -71,7 +75,7 @@ def named(text: str) -> NamedCluster:
     if not found.cluster.mixed:
         return found
     held = " and ".join(f"{group.ranks} x {group.device.name}" for group in found.cluster.groups)
-    note = f"{found.cluster.name} mixes {held}: mixed clusters are described, not modelled yet"
+    note = f"{found.cluster.name} mixes {held}: of mixed clusters only data-parallel steps are modelled"
     return NamedCluster(found.cluster, (*found.notes, note))
 
 
@@ -176,10 +180,19 @@ def _unknown(written: _Written) -> BadInput:
     if written.name in members.names("links"):
         what = f"{written.name} is a link, and a cluster is devices with links between them"
         return BadInput(what, where=written.text, fix=f"64xh100,{written.name}")
+    if written.name in capacity.names():
+        raise capacity.no_time(written.name, written.text)
     known = {*members.names("devices"), *members.names("clusters"), *members.aliases(), "this-machine"}
     close = list(_respelled(written.text)) or near(re.sub(r"^[0-9]+\W+", "", written.name), known)
     fix = ", ".join(close) or "foretell list devices, foretell list clusters"
     return UnknownName(f"no device or cluster is called {written.name!r}", where=written.text, fix=fix)
+
+
+def _kinds_of(text: str) -> list[str]:
+    """The clusters of a text that joins several: 8xh100+8xa100-80."""
+    parts = [part.strip() for part in re.split(r"[+&]|\band\b|,\s*(?=[0-9]+x)", text.lower())]
+    forms = [_FORM.fullmatch(part) for part in parts]
+    return parts if len(parts) > 1 and all(form and _is_member(form["name"]) for form in forms) else []
 
 
 _RESPELLED = (

@@ -73,6 +73,7 @@ class Device(msgspec.Struct, frozen=True):
     shares: dict[str, float] = {}  # the same by precision, where frameworks reach less than the best product does
     measured: dict[str, Surface] = {}  # corrections of kernel prices, by kind of kernel: a calibration's
     profiled: dict[str, float] = {}  # factors on kernel prices, by layer and pass of one model: a profile's
+    pace: float = 1.0  # times as long as that, which all kernels take: what measured steps of a stack say
 
     def __hash__(self) -> int:
         return hash((self.name, self.memory_bytes, self.memory_bandwidth))
@@ -166,6 +167,16 @@ class DeviceGroup(msgspec.Struct, frozen=True):
     ranks: int
 
 
+class StackSays(msgspec.Struct, frozen=True):
+    """What measured steps of a stack leave open of a run: variances of logarithms of its times over priced ones."""
+
+    name: str
+    runs: int
+    factors: tuple[float, float, float]  # that it is priced with: what computes, messages, the host
+    between: tuple[tuple[float, float, float], ...]  # covariances of their logarithms
+    own: float  # variance of the one run
+
+
 class Cluster(msgspec.Struct, frozen=True):
     """Devices and the levels that hold them, innermost first."""
 
@@ -177,6 +188,8 @@ class Cluster(msgspec.Struct, frozen=True):
     sources: dict[str, str]
     library: str = ""  # what carries out collectives; empty: what its devices usually have
     topology: str = "tree"  # how units are joined, from `topologies/`
+    pace: float = 1.0  # times as long as priced that all messages take: what measured steps of a stack say
+    stack: StackSays | None = None  # what else those say of a run here; None: none were measured
 
     def __hash__(self) -> int:
         return hash(self.text)
@@ -192,7 +205,7 @@ class Cluster(msgspec.Struct, frozen=True):
         if self.mixed:
             held = ", ".join(f"{group.ranks} x {group.device.name}" for group in self.groups)
             raise BadInput(
-                f"{self.name} mixes devices ({held}); mixed clusters are described but not modelled yet",
+                f"{self.name} mixes devices ({held}); of mixed clusters only data-parallel steps are modelled",
                 where=self.text,
                 fix=f"one part of it at a time: {first.ranks}x{first.device.name}",
             )

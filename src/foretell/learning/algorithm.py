@@ -31,6 +31,15 @@ class Algorithm:
     elastic: ClassVar[bool] = True  # workers may join and leave
     apart: ClassVar[bool] = True  # no side reads what another remembers: each can be a process of its own
 
+    handed: ClassVar[str] = (
+        "mean"  # of copies, what real workers hand over: their mean, each its own, the best, the first
+    )
+
+    @property
+    def least(self) -> int:
+        """Gradients of each worker, with fewer of which it does not come to its end."""
+        return 1
+
     def begin(self, world: World) -> None:
         """Before the clock starts."""
 

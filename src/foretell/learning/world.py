@@ -62,6 +62,13 @@ class Push(NamedTuple):
     asks: bool = True  # waits for the weights that count; else it goes on with those it has
 
 
+class Judged(NamedTuple):
+    """The loss over all that is judged, and a figure that people know better (accuracy, distance to the answer)."""
+
+    loss: float
+    metric: float
+
+
 class World(ABC):
     """What algorithms see. `rate` is that of one synchronous step of all workers; update rules are the same for all."""
 
@@ -114,6 +121,14 @@ class World(ABC):
     @abstractmethod
     def send(self, worker: Worker, target: int, said: Any) -> None:
         """A worker sends its model, with whatever an algorithm says of it, to another."""
+
+    def tell(self, worker: Worker, target: int, said: Any) -> None:
+        """The same of a few numbers, and no model."""
+        self.send(worker, target, said)
+
+    def retire(self, worker: Worker) -> None:
+        """A worker makes no gradient any more, though it is there."""
+        worker.ticket = None
 
     @abstractmethod
     def learnt(self, gradients: int) -> None:

@@ -35,6 +35,10 @@ from foretell.units import product
 THIN: Final = "adapter"
 """The dim between the two matrices of an adapter; its size is their rank."""
 
+WIDE: Final = "fp32"
+HALVES: Final = ("bf16", "fp16")
+"""What wide adapters are kept in, and the types of weights beside which that is another."""
+
 SCORES: Final = (Elementwise, Softmax, View, Broadcast, Reduce)
 """What scores of experts go through before the best are chosen."""
 
@@ -59,16 +63,24 @@ Places: TypeAlias = frozenset[tuple[int, int]]
 
 @forgettable
 @functools.lru_cache(maxsize=32)
-def adapted(graph: Graph, rank: int, only: tuple[str, ...] = (), base: str = "", embeddings: bool = False) -> Graph:
+def adapted(
+    graph: Graph,
+    rank: int,
+    only: tuple[str, ...] = (),
+    base: str = "",
+    embeddings: bool = False,
+    wide: bool = False,
+) -> Graph:
     """The model with adapters of this rank; `only` beside layers with these words in their paths.
 
-    Weights that could have an adapter are kept in the form `base` (`quantized.FORMATS`), where one is given.
+    Weights that could have an adapter are kept in the form `base` (`quantized.FORMATS`), where one is given. `wide`:
+    adapters are in fp32 whatever the weights are in.
     """
     flat = unfold(graph.blocks)
     chosen = adaptable(graph, only)
     dense = adaptable(graph) if base else Places()
     whole = tables(graph) if embeddings else Places()
-    writer = _AdapterWriter(flat)
+    writer = _AdapterWriter(flat, wide)
     at = 0
     repetitions: list[tuple[Block, int]] = []  # each repetition of each block, and where it ends
     for place, block in enumerate(graph.blocks):
@@ -95,9 +107,11 @@ def adaptable(graph: Graph, only: tuple[str, ...] = ()) -> Places:
     )
 
 
-def full_rank(graph: Graph, only: tuple[str, ...] = ()) -> int:
+@forgettable
+@functools.lru_cache(maxsize=64)
+def full_rank(graph: Graph) -> int:
     """The largest rank that a weight beside which an adapter stands can have: its smaller side."""
-    nodes = (graph.blocks[block].nodes[index] for block, index in adaptable(graph, only))
+    nodes = (graph.blocks[block].nodes[index] for block, index in adaptable(graph))
     return max(
         (min(product(dim.size for dim in _dims(node, side)) for side in ("in", "out")) for node in nodes), default=0
     )
@@ -144,7 +158,8 @@ def _chooses(block: Block, node: Node) -> bool:
 class _AdapterWriter:
     """Writes the model down once more: its weights frozen, adapters after some of its operators."""
 
-    def __init__(self, flat: Flat) -> None:
+    def __init__(self, flat: Flat, wide: bool) -> None:
+        self.wide = wide
         self.tensors = [msgspec.structs.replace(tensor, trainable=False) for tensor in flat.tensors]
         self.nodes: list[Node] = []
         self._instead: dict[int, int] = {}  # outputs of frozen layers to the sums that are read instead
@@ -178,11 +193,15 @@ class _AdapterWriter:
     def _adapter(self, node: Node, rank: int) -> None:
         thin = (Dim(THIN, rank),)
         rows, inner, out = (_dims(node, name) for name in ("row", "in", "out"))
-        y = node.outputs[0]
-        low = self._product(node, "lora_a", _operand(node, "x"), inner, thin, rows + thin)
+        y, x = node.outputs[0], _operand(node, "x")
+        frozen = self.tensors[y].dtype
+        wider = self.wide and frozen in HALVES
+        read = self._elementwise(node, "cast", {"x": x}, WIDE) if wider else x
+        low = self._product(node, "lora_a", read, inner, thin, rows + thin)
         high = self._product(node, "lora_b", low, thin, out, self.tensors[y].dims)
         scaled = self._elementwise(node, "scale", {"x": high})
-        self._instead[y] = self._elementwise(node, "add", {"x": y, "z": scaled})
+        total = self._elementwise(node, "add", {"x": y, "z": scaled}, WIDE if wider else "")
+        self._instead[y] = self._elementwise(node, "cast", {"x": total}, frozen) if wider else total
         for view in self._views.get(y, ()):  # what looked at the output looks at the sum
             self.tensors[view] = msgspec.structs.replace(self.tensors[view], storage=self._instead[y])
 
@@ -191,17 +210,17 @@ class _AdapterWriter:
         path, experts = f"{node.path}.{name}", _dims(node, "expert")
         grouped = isinstance(node.operator, GroupedMatmul)
         dims = (*experts, *inner, *out) if grouped else (*out, *inner)
-        frozen = self.tensors[_operand(node, "w")]
-        weight = self._tensor(dims, frozen.dtype, "parameter", f"{path}.weight", trainable=True)
+        dtype = self.tensors[x if self.wide else _operand(node, "w")].dtype
+        weight = self._tensor(dims, dtype, "parameter", f"{path}.weight", trainable=True)
         loops = {loop.name: loop.dims for loop in node.loops} | {"in": inner, "out": out}
         others = [operand for operand in node.inputs if operand.name == "offsets"]
         inputs = (Operand("x", x), Operand("w", weight), *others)
         return self._node(path, node.operator, loops, inputs, shape, (x, weight, *(o.tensor for o in others)))
 
-    def _elementwise(self, node: Node, function: str, operands: dict[str, int]) -> int:
+    def _elementwise(self, node: Node, function: str, operands: dict[str, int], dtype: str = "") -> int:
         shape = self.tensors[operands["x"]].dims
         inputs = tuple(Operand(name, number) for name, number in operands.items())
-        return self._node(node.path, Elementwise(function), {"item": shape}, inputs, shape, ())
+        return self._node(node.path, Elementwise(function), {"item": shape}, inputs, shape, (), dtype)
 
     def _node(
         self,
@@ -211,9 +230,10 @@ class _AdapterWriter:
         inputs: tuple[Operand, ...],
         shape: Dims,
         keeps: tuple[int, ...],
+        dtype: str = "",
     ) -> int:
         """An operator with all the gradients it can have: `as_trained` takes away what nobody needs."""
-        output = self._tensor(shape, self.tensors[inputs[0].tensor].dtype)
+        output = self._tensor(shape, dtype or self.tensors[inputs[0].tensor].dtype)
         gradients = BACKWARD[:1] if isinstance(operator, Elementwise) else BACKWARD
         over = tuple(Loop(name, dims) for name, dims in loops.items())
         self.nodes.append(Node(path, operator, over, inputs, (output,), keeps, gradients))

@@ -169,7 +169,7 @@ def _update(graph: Graph, name: str) -> dict[str, int]:
     found = optimizer(name)
     part = update_cost(graph, found, dict.fromkeys("wgs", 4))
     states = round(kept_bytes(graph, found, master=0, width=4))
-    return {"flops": part.matrix + part.vector, "bytes_moved": _moved(part), "state_bytes": states}
+    return {"flops": round(part.matrix + part.vector), "bytes_moved": round(_moved(part)), "state_bytes": states}
 
 
 def _bound(processors: int, work: int, depth: int) -> dict[str, float]:

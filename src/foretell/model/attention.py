@@ -51,6 +51,9 @@ class AttentionKernel(msgspec.Struct, frozen=True):
     causal_only: ClassVar[bool] = False
     """Whether a query looks back alone, as those of decoders do."""
 
+    local: ClassVar[bool] = False
+    """Whether it takes a window to look back on, sinks of its heads, and soft caps on scores."""
+
     rotates: ClassVar[bool] = True
     """Whether what ranks saw of some keys can be merged, so that keys and values may go round among them."""
 

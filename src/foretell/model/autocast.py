@@ -19,7 +19,7 @@ from foretell.model.graph import Block, Graph, Node, Tensor
 from foretell.model.operators.normalization import Normalize
 from foretell.units import WIDTH
 
-PRODUCTS: Final = ("matmul", "grouped_matmul", "convolution", "attention", SCORELESS, "recurrent")
+PRODUCTS: Final = ("matmul", "grouped_matmul", "convolution", "attention", SCORELESS, "recurrent", "recurrent_call")
 """Operators that run in 16 bits, by their tags and as they are priced."""
 
 IN_FULL: Final = ("embedding", "softmax", "cross_entropy", "squared_error")

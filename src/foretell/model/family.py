@@ -12,8 +12,8 @@ from foretell.model.build import Builder
 from foretell.model.graph import Graph
 from foretell.units import FLOATING
 
-Count = Annotated[int, msgspec.Meta(ge=1, le=10_000_000)]
-Index = Annotated[int, msgspec.Meta(ge=0, le=10_000_000)]
+Count = Annotated[int, msgspec.Meta(ge=1, le=16_777_216)]
+Index = Annotated[int, msgspec.Meta(ge=0, le=16_777_216)]
 Rate = Annotated[float, msgspec.Meta(ge=0.0, lt=1.0)]
 
 

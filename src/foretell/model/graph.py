@@ -239,7 +239,7 @@ def _digest(graph: Graph) -> str:
     return known[1]
 
 
-PRODUCTS = ("convolution", "matmul", "grouped_matmul", "recurrent")
+PRODUCTS = ("convolution", "matmul", "grouped_matmul", "recurrent", "recurrent_call")
 """Operators that have both x and w."""
 
 MOST_OPERATORS = 1_000_000

@@ -39,6 +39,7 @@ class EqualLayers(NamedTuple):
     first: int
     times: int
     layer: str  # of the first; empty for operators outside the layers
+    spared: bool = False  # they save all, whatever else runs again
 
 
 def pieces(graph: Graph) -> tuple[LayerPiece, ...]:
@@ -99,7 +100,7 @@ def runs(found: tuple[LayerPiece, ...]) -> tuple[EqualLayers, ...]:
     return tuple(result)
 
 
-def _stacks(graph: Graph) -> frozenset[tuple[str, ...]]:
+def _stacks(graph: Graph) -> tuple[tuple[str, ...], ...]:
     """Paths of numbered items (a number in them is any number): those that repeat, the outermost of nested ones.
 
     A path that lies in none of these has the items of its outermost number, if it has one.
@@ -113,14 +114,15 @@ def _stacks(graph: Graph) -> frozenset[tuple[str, ...]]:
         first = next((at for at, part in enumerate(parts) if part.isdigit()), None)
         if first is not None and not any(_pattern(parts[: len(s)]) == s for s in found):
             found.add(_pattern(parts[:first]))
-    return frozenset(found)
+    # a path in two of them is of the longer, in whatever order a set has them
+    return tuple(sorted(found, key=lambda stack: (-len(stack), stack)))
 
 
 def _pattern(path: list[str]) -> tuple[str, ...]:
     return tuple("*" if part.isdigit() else part for part in path)
 
 
-def _layer(block: Block, path: str, repetition: int, stacks: frozenset[tuple[str, ...]]) -> str:
+def _layer(block: Block, path: str, repetition: int, stacks: tuple[tuple[str, ...], ...]) -> str:
     parts = path.split(".")
     if block.times > 1:
         parts[block.place] = str(int(parts[block.place]) + repetition * block.stride)

@@ -55,12 +55,12 @@ def inside(names: Iterable[str], weight: str) -> bool:
 
 @forgettable
 @functools.lru_cache(maxsize=64)
-def hidden_matrices(graph: Graph) -> tuple[WeightMatrix, ...]:
-    """Those that are trained."""
+def hidden_matrices(graph: Graph, tables: bool = False) -> tuple[WeightMatrix, ...]:
+    """Those that are trained; with `tables` all matrices are."""
     names, found = layers(graph), dict[tuple[int, int], WeightMatrix]()
     for node, home, number in _reads(graph):
         tensor = graph.blocks[home].tensors[number]
-        if (home, number) in found or not tensor.trainable or not inside(names, tensor.name):
+        if (home, number) in found or not tensor.trainable or not (tables or inside(names, tensor.name)):
             continue
         sizes = [dim.size for dim in tensor.dims]
         stacked, rows = stacked_dims(node), row_dims(node)
@@ -81,7 +81,7 @@ def _reads(graph: Graph) -> Iterator[tuple[Node, int, int]]:
 
 def _apart(graph: Graph, found: Optimizer) -> tuple[WeightMatrix, ...]:
     """The matrices that have a rule of their own."""
-    return hidden_matrices(graph) if found.matrix_rule else ()
+    return hidden_matrices(graph, found.tables) if found.matrix_rule else ()
 
 
 def trained_elements(graph: Graph) -> int:

@@ -76,6 +76,7 @@ class Optimizer(msgspec.Struct, frozen=True, kw_only=True):
     references: tuple[str, ...]
     rule: UpdateRule
     matrix_rule: UpdateRule | None = None  # of hidden matrices; None: the same
+    tables: bool = False  # whether tables of words and last layers are updated as hidden matrices are
     torch: str = ""  # the class of torch.optim; empty: the steps of its rules
     arguments: dict[str, Any]  # of the class or of the steps, `lr` among them: the usual rate
     words: dict[str, str] = {}  # what trainers' configurations call it, by dialect

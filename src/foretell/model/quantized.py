@@ -25,6 +25,7 @@ class QuantizedFormat(msgspec.Struct, frozen=True, kw_only=True):
     written: float  # by these, besides the copy that the product reads
     launches: int
     kept: bool = False  # whether the product keeps the copy for its backward pass; else it is made again there
+    products: str = ""  # kernels that read the weight as it lies; empty: it is widened for each use
     source: str
 
     def widening(self, elements: Quantity, width: float) -> OperatorPart:
@@ -70,6 +71,16 @@ FORMATS: Final = {
         kept=True,
         source="Frantar et al. 2022 (GPTQ), arXiv 2210.17323, groups of 128; AutoGPTQ's layer for training widens "
         "with PyTorch's own operators, and its product keeps what they made",
+    ),
+    "fp8-weights": QuantizedFormat(
+        stored=1,  # a scale for each tensor
+        read=0,
+        written=0,
+        launches=0,
+        products="fp8",
+        source="Transformer Engine 2.8, transformer_engine/pytorch/quantization.py: fp8_model_init keeps weights of "
+        "its layers in 8 bits alone, NeMo's fp8_params (mlcommons/training_results_v4.0, NVIDIA, llama2_70b_lora, "
+        "conf/megatron_gpt_peft_tuning_config.yaml, with disable_parameter_transpose_cache)",
     ),
 }
 """Word to meaning."""

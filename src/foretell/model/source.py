@@ -3,7 +3,8 @@
 resnet50, llama3-8b:layers=16        the zoo, by name, fields set if wished
 meta-llama/Llama-3.1-8B, vit_b_16    the same, by names that it has elsewhere
 timm/resnet50d:image=288, regnety_032  a model of timm or torchvision: it ships, or is traced
-path/to/config.json, path/to/folder  a Hugging Face configuration
+path/to/config.json, path/to/folder  a Hugging Face configuration: a family of the zoo, else transformers' own class
+path/to/folder:as=hf                 the same, by transformers' own class (as=zoo: by the zoo)
 path/to/model.net                    a layer file of the oracle paper
 path/to/graph.json                   a graph written by `foretell analyze --graph`
 path/to/file.py:factory              a function that builds any PyTorch module
@@ -22,11 +23,11 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from foretell import trust
-from foretell.errors import BadInput, UnknownName
+from foretell.errors import BadInput, UnknownName, first_of
 from foretell.files import LARGEST
 from foretell.model import zoo
 from foretell.model.graph import Graph
-from foretell.model.naming import meant
+from foretell.model.naming import MOST_NAMED, meant
 
 LARGEST_BATCH = 10_000_000
 LONGEST_TEXT = 250  # file systems refuse longer names
@@ -49,6 +50,8 @@ def load(spec: str, batch: int | None = None, seq: int | None = None, dtype: str
         return _from_zoo(spec, rest, batch, seq, dtype)
     if len(spec) > LONGEST_TEXT or "\0" in spec:
         raise BadInput(f"no model has a name of {len(spec)} characters like this", fix="foretell list models")
+    if (chosen := reading(spec)) is not None:
+        return _from_file(chosen[0], batch, seq, dtype, chosen[1])
     path = Path(spec)
     if path.is_dir() or path.suffix in (".json", ".net"):
         return _from_file(path, batch, seq, dtype)
@@ -59,11 +62,10 @@ def load(spec: str, batch: int | None = None, seq: int | None = None, dtype: str
         if graph.batch < 1:
             raise BadInput("the example inputs are an empty batch", where=spec, fix="inputs with at least one sample")
         return graph
-    if not path.exists():
-        from foretell.model.importers import packages
+    from foretell.model.importers import packages
 
-        if (of_package := packages.parse(spec)) is not None:
-            return packages.load(of_package, batch, dtype)
+    if not path.exists() and (of_package := packages.parse(spec)) is not None:
+        return packages.load(of_package, batch, dtype)
     if path.is_file():
         what = f"{spec} is a file, but not one that holds a model"
         raise BadInput(what, fix="a config.json, its folder, a .net file, a graph in JSON or file.py:factory")
@@ -72,9 +74,13 @@ def load(spec: str, batch: int | None = None, seq: int | None = None, dtype: str
     try:
         return zoo.load(spec, batch or 1)
     except UnknownName as problem:
-        hint = "or a config.json, or file.py:factory"
-        raise UnknownName(problem.what, fix=f"{problem.fix}; {hint}") from None
+        begun = [] if any(known.startswith(name.lower()) for known in zoo.names()) else packages.beginning_with(name)
+        fix = first_of(begun, MOST_NAMED) if begun else problem.fix
+        raise UnknownName(problem.what, fix=f"{fix}; or a config.json, or file.py:factory") from None
 
+
+READING: Final = re.compile(r"(.+):as=(hf|zoo)")
+"""Who reads a configuration: transformers' own class, or the zoo."""
 
 HUB_ID: Final = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 """How the Hugging Face hub names a model: who, and which."""
@@ -96,7 +102,13 @@ def named(spec: str) -> str:
     """The text of a model under the zoo's own name; a file or a folder of that name is what was meant instead."""
     if len(spec) > LONGEST_TEXT or "\0" in spec or spec.partition(":")[0] in zoo.names():
         return spec
-    return spec if Path(spec).exists() else zoo.canonical(spec)
+    return spec if Path(spec).exists() or reading(spec) else zoo.canonical(spec)
+
+
+def reading(spec: str) -> tuple[Path, str] | None:
+    """The file or folder of a text that also says who reads it (`checkpoint:as=hf`)."""
+    chosen = READING.fullmatch(spec)
+    return (Path(chosen[1]), chosen[2]) if chosen and Path(chosen[1]).exists() else None
 
 
 def in_words(spec: str, seq: int | None = None) -> str:
@@ -104,7 +116,10 @@ def in_words(spec: str, seq: int | None = None) -> str:
     spec = named(spec)
     if spec.partition(":")[0] in zoo.names() or len(spec) > LONGEST_TEXT:
         return spec
-    path = Path(spec)
+    path, reader = reading(spec) or (Path(spec), "")
+    if reader == "hf":
+        what = "transformers' own class is predicted, not run, from a configuration"
+        raise BadInput(what, where=spec, fix="--as zoo, or file.py:factory that builds it")
     file = path / "config.json" if path.is_dir() else path
     if file.suffix != ".json" or not file.is_file() or _looks_like_graph(file):
         return spec
@@ -162,7 +177,7 @@ def _from_zoo(spec: str, rest: str, batch: int | None, seq: int | None, dtype: s
     return zoo.load(spec, batch or 1)
 
 
-def _from_file(path: Path, batch: int | None, seq: int | None, dtype: str) -> Graph:
+def _from_file(path: Path, batch: int | None, seq: int | None, dtype: str, reader: str = "") -> Graph:
     file = path / "config.json" if path.is_dir() else path
     if path.is_dir() and not file.is_file():
         raise BadInput(f"{path} is a folder without a config.json", fix="a folder that has one, or another source")
@@ -177,6 +192,10 @@ def _from_file(path: Path, batch: int | None, seq: int | None, dtype: str) -> Gr
         return _saved_graph(file, batch, seq)
     from foretell.model.importers import hf_config
 
+    if reader == "hf" or (not reader and not hf_config.known(file)):
+        from foretell.model.importers import hf_classes
+
+        return hf_classes.load(file, batch or 1, seq, dtype)
     return hf_config.load(file, batch or 1, seq, dtype)
 
 

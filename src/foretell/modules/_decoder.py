@@ -12,6 +12,7 @@ from torch import nn
 from foretell.model.attention import attention_kernel
 from foretell.model.zoo._decoder import Decoder
 from foretell.modules._encoder import scores_written_out
+from foretell.modules._local import local_attention
 from foretell.modules._normalization import RMSNorm
 from foretell.modules._rotary import Angles, RotaryTable
 
@@ -54,6 +55,8 @@ def causal_attention(
 def _shares_heads(query: torch.Tensor, kernel: str | Kernel, bias: torch.Tensor | None) -> bool:
     if isinstance(kernel, str) and attention_kernel(kernel).torch is not None:
         return attention_kernel(kernel).shares_heads
+    if kernel == "local":
+        return True
     return kernel != "math" and bias is None and query.dtype in (torch.bfloat16, torch.float16)
 
 
@@ -69,6 +72,8 @@ def attended(
     own = attention_kernel(kernel).torch
     if own is not None:
         return own(query, key, value, bias, dropout)
+    if kernel == "local":
+        return local_attention(query, key, value)
     if kernel == "math":
         if bias is None:
             bias = mask_of(distances(query.shape[2], query.device) >= 0, query)
@@ -124,12 +129,15 @@ class DecoderModule(nn.Module):
             self.head.weight = self.embedding.weight
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return self.head(self.states(tokens, self.rotary(tokens.shape[1])))
+
+    def states(self, tokens: torch.Tensor, angles: Angles) -> torch.Tensor:
+        """What the head reads."""
         x = self.embedding(tokens)
-        angles = self.rotary(tokens.shape[1])
         bias = self._mask(x)
         for layer in self.layers:
             x = layer(x, angles, bias)
-        return self.head(self.norm(x))
+        return self.norm(x)
 
     def _mask(self, x: torch.Tensor) -> torch.Tensor | None:
         """The sliding window where it is narrower than the sequence; else plain causal attention will do."""

@@ -96,6 +96,17 @@ class GroupedLinear(nn.Module):
         return grouped_mm(x, self.weight, offsets)
 
 
+class BiasedGroupedLinear(GroupedLinear):
+    """One dense layer with a bias for each expert; `numbers` are the experts of the rows."""
+
+    def __init__(self, experts: int, features: int, columns: int) -> None:
+        super().__init__(experts, features, columns)
+        self.bias = nn.Parameter(torch.zeros(experts, columns))
+
+    def forward(self, x: torch.Tensor, offsets: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
+        return super().forward(x, offsets) + self.bias.index_select(0, numbers)
+
+
 class Router(nn.Module):
     """The weights and numbers of each token's experts; scores are in fp32."""
 
@@ -103,12 +114,17 @@ class Router(nn.Module):
         super().__init__()
         self.routing = routing
         self.weight = nn.Parameter(torch.empty(routing.experts, hidden).normal_(std=0.02))
+        self.bias = nn.Parameter(torch.zeros(routing.experts)) if routing.bias else None
         if routing.corrected:
             self.register_buffer("correction", torch.zeros(routing.experts, dtype=torch.float32))
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """(weights, numbers), both [token, chosen], for x[token, hidden]."""
-        logits = F.linear(x, self.weight).float()
+        logits = F.linear(x, self.weight, self.bias).float()
+        if self.routing.score == "chosen":
+            with torch.no_grad():
+                chosen = logits.topk(self.routing.top_k).indices
+            return logits.gather(1, chosen).softmax(-1).to(x.dtype), chosen
         scores = logits.softmax(-1) if self.routing.score == "softmax" else logits.sigmoid()
         chosen = self._choose(scores)
         weights = scores.gather(1, chosen)
@@ -146,13 +162,40 @@ class Experts(nn.Module):
         return self.down(F.silu(self.gate(x, offsets)) * self.up(x, offsets), offsets)
 
 
+class BiasedExperts(nn.Module):
+    """Experts with biases, and gates within a limit: down((up + 1) * gate * sigmoid(a * gate))."""
+
+    SLOPE, LIMIT = 1.702, 7.0
+
+    def __init__(self, experts: int, hidden: int, ffn: int) -> None:
+        super().__init__()
+        self.gate = BiasedGroupedLinear(experts, hidden, ffn)
+        self.up = BiasedGroupedLinear(experts, hidden, ffn)
+        self.down = BiasedGroupedLinear(experts, ffn, hidden)
+
+    def forward(self, x: torch.Tensor, offsets: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
+        gate = self.gate(x, offsets, numbers).clamp(max=self.LIMIT)
+        up = self.up(x, offsets, numbers).clamp(-self.LIMIT, self.LIMIT)
+        return self.down((up + 1) * (gate * (gate * self.SLOPE).sigmoid()), offsets, numbers)
+
+
 class ExpertFeedForward(nn.Module):
     """Every token through the experts that its router chooses, and through those that all tokens share."""
 
-    def __init__(self, hidden: int, ffn: int, routing: Routing, shared_ffn: int = 0, shared_gate: bool = False) -> None:
+    def __init__(
+        self,
+        hidden: int,
+        ffn: int,
+        routing: Routing,
+        shared_ffn: int = 0,
+        shared_gate: bool = False,
+        *,
+        biased: bool = False,
+    ) -> None:
         super().__init__()
         self.router = Router(hidden, routing)
-        self.experts = Experts(routing.experts, hidden, ffn)
+        self.biased = biased
+        self.experts = (BiasedExperts if biased else Experts)(routing.experts, hidden, ffn)
         self.shared = GatedFeedForward(hidden, shared_ffn) if shared_ffn else None
         self.shared_gate = nn.Linear(hidden, 1, bias=False) if shared_ffn and shared_gate else None
 
@@ -171,7 +214,11 @@ class ExpertFeedForward(nn.Module):
         ends = torch.arange(self.router.routing.experts, device=x.device)
         offsets = torch.searchsorted(numbers, ends, right=True, out_int32=True)
         source = order // chosen.shape[1]  # the token of each row
-        y = self.experts(x.index_select(0, source), offsets)
-        y = y * weights.flatten().index_select(0, order)[:, None]
+        y, weights = x.index_select(0, source), weights.flatten().index_select(0, order)[:, None]
+        if self.router.routing.before:
+            y = y * weights
+        y = self.experts(y, offsets, numbers) if self.biased else self.experts(y, offsets)
+        if not self.router.routing.before:
+            y = y * weights
         # scatter_add keeps the index alone; index_add would keep the rows as well
         return torch.zeros_like(x).scatter_add(0, source[:, None].expand_as(y), y)

@@ -14,23 +14,30 @@ class _RmsNorm(torch.autograd.Function):
     """x / sqrt(mean(x^2) + eps) * weight over the last dim, computed in fp32 at least."""
 
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor | None, eps: float) -> torch.Tensor:
         wide = x.to(torch.promote_types(x.dtype, torch.float32))
         inverse = torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)
         ctx.save_for_backward(x, weight, inverse)
-        return (wide * inverse * weight).to(x.dtype)
+        return (wide * inverse * (1.0 if weight is None else weight)).to(x.dtype)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, None]:
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None, None]:
         x, weight, inverse = ctx.saved_tensors
         normal = x.to(inverse.dtype) * inverse
         gradient = gradient.to(inverse.dtype)
-        scaled = gradient * weight
+        scaled = gradient if weight is None else gradient * weight
         along = (scaled * normal).mean(-1, keepdim=True)  # growth along x is normalised away
         of_x = (scaled - normal * along) * inverse
+        if weight is None:
+            return of_x.to(x.dtype), None, None
         of_weight = (gradient * normal).flatten(0, -2).sum(0)
         return of_x.to(x.dtype), of_weight.to(weight.dtype), None
+
+
+def rms_norm(x: torch.Tensor, eps: float = 1e-6) -> torch.Tensor:
+    """The last dim divided by its root mean square, without weights."""
+    return F.rms_norm(x, x.shape[-1:], None, eps) if x.device.type == "cuda" else _RmsNorm.apply(x, None, eps)
 
 
 class RMSNorm(nn.Module):

@@ -8,6 +8,7 @@ from torch import nn
 from foretell.model.zoo.deepseek import DeepSeek
 from foretell.modules._decoder import DecoderLayer, DecoderModule, GatedFeedForward, causal_attention
 from foretell.modules._experts import ExpertFeedForward
+from foretell.modules._further_tokens import FurtherToken, further_loss
 from foretell.modules._normalization import RMSNorm
 from foretell.modules._rotary import Angles, rotate
 from foretell.modules.task import Example, tokens
@@ -64,16 +65,37 @@ def _turned(x: torch.Tensor, angles: Angles) -> torch.Tensor:
 
 
 def module(fields: DeepSeek) -> nn.Module:
-    def layer(at: int) -> DecoderLayer:
-        if at < fields.first_dense:
-            feed_forward: nn.Module = GatedFeedForward(fields.hidden, fields.ffn)
-        else:
-            shared = fields.shared_experts * fields.expert_ffn
-            feed_forward = ExpertFeedForward(fields.hidden, fields.expert_ffn, fields.routing, shared)
-        return DecoderLayer(fields.hidden, LatentAttention(fields), feed_forward)
+    return SeveralTokens(fields) if fields.mtp else DecoderModule(fields, lambda at: DecoderLayer(*_parts(fields, at)))
 
-    return DecoderModule(fields, layer)
+
+def _parts(fields: DeepSeek, at: int) -> tuple[int, nn.Module, nn.Module]:
+    """The width, attention and feed-forward of a layer."""
+    if at < fields.first_dense:
+        feed_forward: nn.Module = GatedFeedForward(fields.hidden, fields.ffn)
+    else:
+        shared = fields.shared_experts * fields.expert_ffn
+        feed_forward = ExpertFeedForward(fields.hidden, fields.expert_ffn, fields.routing, shared)
+    return fields.hidden, LatentAttention(fields), feed_forward
+
+
+class SeveralTokens(DecoderModule):
+    """Tokens to the logits of the next token, and in training to those of further ones too."""
+
+    def __init__(self, fields: DeepSeek) -> None:
+        super().__init__(fields, lambda at: DecoderLayer(*_parts(fields, at)))
+        depths = range(1, fields.mtp + 1)
+        self.mtp = nn.ModuleList(FurtherToken(*_parts(fields, fields.layers), depth) for depth in depths)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:
+        angles = self.rotary(tokens.shape[1])
+        states = [self.states(tokens, angles)]
+        if self.training:
+            for depth in self.mtp:
+                states.append(depth(states[-1], tokens, self.embedding.weight, angles))
+        logits = tuple(self.head(x) for x in states)
+        return logits if self.training else logits[0]
 
 
 def example(fields: DeepSeek, batch: int) -> Example:
-    return tokens(batch, fields.seq, fields.vocab)
+    found = tokens(batch, fields.seq, fields.vocab)
+    return found._replace(loss=further_loss) if fields.mtp else found

@@ -2,7 +2,8 @@
 
 A measured step of any plan is predicted too. Where the measurement tells parts apart (kernels, messages, gaps; or the
 parts of a breakdown), each part of the answer is multiplied by measured over predicted of its own. Where it does not,
-what it is off by is shared out between computing and messages by their evidence, and a note says how. Timed collectives
+computing, messages and the host are what all measured steps together make likely, and a note says how. Either way it
+carries over as much as the two runs have in common (`carried.py`): all of it where they are one. Timed collectives
 correct the links (`hardware/measured.py`), as a calibration does.
 """
 
@@ -22,24 +23,16 @@ from foretell.hardware.cluster import PROCESSORS, Cluster, Level
 from foretell.hardware.measured import Point, Surface
 from foretell.oracle.anchors import COMPUTE, EXPOSED, IDLE, Anchor, Swept
 from foretell.oracle.bands import ALWAYS, bands
-from foretell.oracle.predict import LAYERS, Prediction
+from foretell.oracle.carried import Posterior, SeenRun, kind_of, seconds_of, traits_of, weight
+from foretell.oracle.possible import LeastStep
+from foretell.oracle.predict import LAYERS, Prediction, told_memory
 from foretell.units import show_factor
 
 GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     COMPUTE: ("forward", "backward", "recompute", "optimizer"),
-    IDLE: ("host", "bubble", "other", "input"),
+    IDLE: ("host", "bubble", "paging", "other", "input"),
 }
 """Parts of a breakdown that a coarse measurement sees together; messages are those of every axis."""
-
-FASTEST: Final = 4.0
-"""Times that a core may be as fast as the one whose figures stand in for those of all processors: it has 64 flops a
-cycle at 2.4 GHz, and the fastest of 2026 twice as many at twice the clock."""
-
-LINKS: Final = ("links", "ranks", "nodes")
-"""Reasons to doubt messages; all others but `always` are of what computes."""
-
-LEAST: Final = 0.25
-"""Share of its prediction that a part may be taken to have had; below that all parts are scaled alike."""
 
 SMALLEST: Final = 1e-3
 """Share of a step below which a part is not corrected by itself: the ratio of two small numbers is noise."""
@@ -76,20 +69,28 @@ def anchored(plain: Prediction, anchors: Sequence[Anchor], sweeps: Sequence[Anch
     told: list[dict[str, float]] = []
     notes: list[str] = []
     memory: list[float] = []
-    widths: list[float] = []
+    seen: list[SeenRun] = []
+    whole: list[SeenRun] = []
     for anchor in steps:
         same = ask(anchor.asked) if anchor.asked else plain
         _check_possible(anchor, same)
         findings += _findings(anchor, same)
-        told.append(_corrected(anchor, same, plain))
-        notes += _scaled(anchor, same)
-        widths.append(_band(plain, same))
+        log = math.log(anchor.step_seconds / same.step_seconds)
+        seen.append(SeenRun(traits_of(same), seconds_of(same.breakdown), log))
+        if ratios := _by_parts(anchor, same, plain):
+            told.append(_corrected(anchor, same, plain, ratios))
+        else:
+            whole.append(seen[-1])
         if anchor.memory_bytes:
             findings.append(AnchorFinding("memory", same.memory_bytes, anchor.memory_bytes))
             memory.append(anchor.memory_bytes / same.memory_bytes)
+    if whole:
+        factors = Posterior(whole, bands().carried).factors(traits_of(plain))
+        told.append({part: seconds * factors[kind_of(part)] for part, seconds in plain.breakdown.items()})
+        notes.append(_shared_out(plain, factors, len(whole)))
     breakdown, limited = _within_peak(plain, _mean_parts(told) if told else plain.breakdown)
-    plain = msgspec.structs.replace(plain, notes=(*plain.notes, *dict.fromkeys(notes), *limited))
-    return _answer(plain, breakdown, _mean(memory), min(widths, default=0.0), tuple(findings))
+    plain = msgspec.structs.replace(plain, notes=(*plain.notes, *notes, *limited))
+    return _answer(plain, breakdown, _mean(memory), _band(plain, seen), tuple(findings))
 
 
 def _least(found: Prediction, flops: float) -> float:
@@ -99,15 +100,8 @@ def _least(found: Prediction, flops: float) -> float:
 
 def _check_possible(anchor: Anchor, same: Prediction) -> None:
     """Refuse a step that is faster than its devices can multiply, or that took more memory than they have."""
-    least = _least(same, same.model_flops)
-    if anchor.step_seconds < least / (FASTEST if same.device in PROCESSORS else 1.0):
-        raise BadInput(
-            f"a measured step of {anchor.step_seconds:g} s, and {same.model} needs {same.model_flops:.3g} FLOP for a "
-            f"batch of {same.batch:,}: {same.ranks:,} x {same.device} take {least:.3g} s at their peak of "
-            f"{same.peak_flops:.3g} FLOP/s ({same.precision}): this is {least / anchor.step_seconds:,.3g} times that",
-            where="--anchor",
-            fix="the seconds of a whole step, and in the file what was run: model, plan, cluster, batch, seq",
-        )
+    said = (same.model, same.batch, same.ranks, same.device, same.model_flops, same.peak_flops, same.precision)
+    LeastStep(*said).check(anchor.step_seconds, "--anchor")
     if anchor.memory_bytes > same.capacity:
         what = f"{anchor.memory_bytes:,.0f} bytes were measured on a {same.device}, which has {same.capacity:,.0f}"
         raise BadInput(what, where="--anchor", fix="memory_bytes of one device, or without them")
@@ -168,7 +162,7 @@ def _answer(
         "narrower": () if band else plain.narrower,
         "memory": use,
         "memory_bytes": use.device,
-        "fits": use.device <= plain.usable,
+        **told_memory(use, plain.usable, plain.most),
         "provenance": {**plain.provenance, "interval": told},
         "findings": findings,
     }
@@ -196,25 +190,29 @@ def _members(part: str, found: Prediction) -> tuple[str, ...]:
     return GROUPS.get(part, (part,))
 
 
-def _corrected(anchor: Anchor, same: Prediction, plain: Prediction) -> dict[str, float]:
-    """The parts of the answer times measured over predicted of their own.
-
-    What no part tells stays as it is; what the measured step has beside all that goes to `other`, in proportion. So the
-    answer about the very run that was measured is what was measured.
-    """
+def _by_parts(anchor: Anchor, same: Prediction, plain: Prediction) -> dict[str, float]:
+    """Measured over predicted of each part that the measurement tells and that is no rounding."""
     ratios: dict[str, float] = {}
     for part, seconds in anchor.parts.items():
         said = _said(part, same)
         if said >= SMALLEST * same.step_seconds:
             ratios |= dict.fromkeys((*_members(part, same), *_members(part, plain)), seconds / said)
-    if not ratios:
-        messages, computing = _by_evidence(anchor, same)
-        ratios = {
-            key: messages if key.startswith("exposed.") else computing for key in (*same.breakdown, *plain.breakdown)
-        }
+    return ratios
+
+
+def _corrected(anchor: Anchor, same: Prediction, plain: Prediction, ratios: Mapping[str, float]) -> dict[str, float]:
+    """The parts of the answer times measured over predicted of their own, as far as that carries over.
+
+    What no part tells stays as it is; what the measured step has beside all that goes to `other`, in proportion. So the
+    answer about the very run that was measured is what was measured.
+    """
+    runs, spread = (traits_of(plain), traits_of(same)), bands().carried
     explained = sum(seconds * ratios.get(key, 1.0) for key, seconds in same.breakdown.items())
-    found = {key: seconds * ratios.get(key, 1.0) for key, seconds in plain.breakdown.items()}
-    left = anchor.step_seconds / explained
+    found = {
+        key: seconds * ratios.get(key, 1.0) ** weight(*runs, kind_of(key), spread)
+        for key, seconds in plain.breakdown.items()
+    }
+    left = (anchor.step_seconds / explained) ** weight(*runs, kind_of("other"), spread)
     if abs(left - 1) <= EXPLAINED:
         return found
     if left < 1:  # nothing tells which part it is
@@ -222,40 +220,21 @@ def _corrected(anchor: Anchor, same: Prediction, plain: Prediction) -> dict[str,
     return {**found, "other": found.get("other", 0.0) + sum(found.values()) * (left - 1)}
 
 
-def _by_evidence(anchor: Anchor, same: Prediction) -> tuple[float, float]:
-    """Ratios of messages and of all else, of a step that tells no parts.
-
-    Of all pairs that explain the step it is the likeliest, if each is off by as much as its evidence allows (least
-    squares, with the widths that `bands` learnt for each reason to doubt): what is known least, and is large, is scaled
-    most. Over published sweeps that is better than scaling all alike, or computing alone (docs/measure.md).
-    """
-    travels = _said(EXPOSED, same)
-    seconds, alike = (travels, same.step_seconds - travels), anchor.step_seconds / same.step_seconds
-    widths = {reason: math.log(factor) for reason, factor in same.band.items()}
-    messages = sum(width for reason, width in widths.items() if reason in (ALWAYS, *LINKS))
-    computing = sum(width for reason, width in widths.items() if reason not in LINKS)
-    doubts = [(messages * seconds[0]) ** 2, (computing * seconds[1]) ** 2]
-    if not travels or not sum(doubts):
-        return alike, alike
-    off = (anchor.step_seconds - same.step_seconds) / sum(doubts)
-    ratios = (1 + off * doubts[0] / seconds[0], 1 + off * doubts[1] / seconds[1])
-    return ratios if min(ratios) > LEAST else (alike, alike)
+def _shared_out(plain: Prediction, factors: Sequence[float], count: int) -> str:
+    """What measured steps that tell no parts were taken to say of this one."""
+    said = seconds_of(plain.breakdown)
+    names = ("computing", "messages", "host")
+    parts = [f"{name} x{factor:.3g}" for name, factor, own in zip(names, factors, said, strict=True) if own]
+    return f"measured steps without parts: {count}; what they say of this plan is {', '.join(parts)}"
 
 
-def _scaled(anchor: Anchor, same: Prediction) -> list[str]:
-    """What a measured step that tells no parts was taken to be about."""
-    if anchor.parts or not _said(EXPOSED, same):
-        return []
-    messages, computing = _by_evidence(anchor, same)
-    return [f"the measured step tells no parts: by evidence, computing x{computing:.3g} and messages x{messages:.3g}"]
-
-
-def _band(plain: Prediction, same: Prediction) -> float:
-    """The band that is left: learnt from pairs of runs that differ as these two do."""
+def _band(plain: Prediction, seen: Sequence[SeenRun]) -> float:
+    """The band that is left, learnt from pairs of runs: the less of this run the measured ones tell, the wider."""
+    if not seen:
+        return 0.0
     learnt = bands().anchored
-    reasons = [ALWAYS, *(reason for reason in plain.band if reason in learnt.widths and reason != ALWAYS)]
-    reasons += ["other model"] if same.model != plain.model else []
-    reasons += ["other ranks"] if same.ranks != plain.ranks else []
+    reasons = {reason: 1.0 for reason in (ALWAYS, *plain.band) if reason in learnt.widths}
+    reasons["unlike"] = Posterior(seen, bands().carried).deviation(traits_of(plain), seconds_of(plain.breakdown))
     return math.prod(learnt.factors(reasons).values())
 
 

@@ -14,7 +14,8 @@ from foretell.errors import ForetellError
 from foretell.hardware.cluster import Cluster
 from foretell.model.graph import Graph
 from foretell.model.source import LARGEST_BATCH
-from foretell.oracle.calibrations import elsewhere, with_calibration
+from foretell.oracle.calibrations import elsewhere
+from foretell.oracle.kept_stacks import measured_on
 from foretell.oracle.predict import Prediction, predict
 from foretell.oracle.request import Request
 from foretell.oracle.resolve import SIZABLE, loaded, place_of, setting_of
@@ -162,7 +163,9 @@ class BatchProber:
         setting = setting_of(self.request.changed(seq=seq), graph, counted, batch, self.trainer)
         for refusal in broken(setting, cluster):
             return refusal.why
-        known = with_calibration(setting, cluster, elsewhere(self.cluster, cluster, self.request.measured.calibration))
+        own = elsewhere(self.cluster, cluster, self.request.measured.calibration)
+        measured = msgspec.structs.replace(self.request.measured, calibration=own)
+        known = measured_on(setting, cluster, measured, self.request.model)
         return ProbedPlan(plan, counted, micro, predict(known.setting, known.cluster), setting)
 
     def _graph(self, batch: int, seq: int, dtype: str) -> Graph:

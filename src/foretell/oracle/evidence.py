@@ -6,18 +6,20 @@ import functools
 import math
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from foretell.caches import forgettable
 from foretell.cost.collectives import collective_seconds
 from foretell.cost.fabric import Group, sharing
 from foretell.cost.kernels import kernel_seconds, timed
-from foretell.hardware.cluster import Cluster, Device
+from foretell.hardware.cluster import Cluster, Device, StackSays
 from foretell.oracle.bands import ALWAYS, bands
+from foretell.oracle.carried import alike_deviation, left_open, seconds_of
 from foretell.oracle.similar import seen
 from foretell.plan.policies.precision import Precision
-from foretell.plan.trainer import Trainer
+from foretell.plan.trainer import Trainer, era, names
+from foretell.plan.trainer_levels import levels
 from foretell.program.action import Compute
 from foretell.program.expanded import Axis
 from foretell.program.program import Program
@@ -76,6 +78,7 @@ BRIEFLY: Final = {
     "links": "links not timed",
     "ranks": "several GPUs",
     "nodes": "several nodes",
+    "messages": "messages between convolutions",
     TRAINER: "no measured runs of the trainer",
     "processor": "CPU not calibrated",
     "calibration": "spread of the calibration",
@@ -95,10 +98,14 @@ class Evidence(NamedTuple):
     communication: dict[str, str]  # by axis
     software: str
     trainer: str  # its name
+    levels: tuple[str, ...]  # it, and the software that it is based on but PyTorch
     nodes: int  # that the plan takes
+    waits: float  # share of the step that is messages which nothing hides
     spread: float = 0.0  # of a calibration: how far its samples are from what the others say of them
     measured: str = ""  # when and with what it was made
     constants: str = PUBLISHED  # how the trainer's were found, where they are its own
+    stack: StackSays | None = None  # measured steps that correct it
+    seconds: tuple[float, float, float] = (1.0, 0.0, 0.0)  # of the step: what computes, messages, the host
 
     @property
     def network(self) -> str:
@@ -106,27 +113,36 @@ class Evidence(NamedTuple):
         return max(self.communication.values(), key=RANKED.index, default="")
 
     @property
-    def reasons(self) -> Iterator[str]:
-        """Why the prediction can be wrong: words of `bands.REASONS`, twice where nothing but a data sheet is known."""
-        yield ALWAYS
-        yield from ["kernels"] * RANKED.index(self.compute)
+    def reasons(self) -> Iterator[tuple[str, float]]:
+        """Why the prediction can be wrong: words of `bands.REASONS`, and how much of each applies.
+
+        That is two where nothing but a data sheet is known.
+        """
         convolutions = ["convolutions"] if self.products == "convolution" else []
-        yield from convolutions
         fitted_elsewhere = self.constants == PUBLISHED and not seen(self.trainer, convolutions)
-        yield from ["software"] if self.software != MEASURED or fitted_elsewhere else []
-        yield from ["links"] * (RANKED.index(self.network) if self.network else 0)
-        yield from ["ranks"] if self.communication else []
-        yield from ["nodes"] if self.nodes > 1 else []
+        told = {
+            ALWAYS: 1.0,
+            "kernels": RANKED.index(self.compute),
+            "convolutions": len(convolutions),
+            "software": self.software != MEASURED or fitted_elsewhere,
+            "links": RANKED.index(self.network) if self.network else 0,
+            "ranks": bool(self.communication),
+            "nodes": self.nodes > 1,
+            "messages": self.waits * len(convolutions),
+        }
+        yield from ((reason, float(much)) for reason, much in told.items() if much)
 
     def factors(self, without: Collection[str] = ()) -> dict[str, float]:
         """What each reason adds to the band; `without` are reasons that are gone."""
         found: dict[str, float] = {}
         learnt, width = bands().predicted, 0.0
-        for reason in (reason for reason in self.reasons if reason not in without):
-            width += learnt.widths[reason]
-            found[reason] = found.get(reason, 1.0) * math.exp(learnt.stretch * learnt.widths[reason])
+        own = learnt.of_software(self.levels)
+        for reason, much in self.reasons:
+            if reason not in without:
+                width += much * learnt.widths[reason]
+                found[reason] = math.exp(learnt.stretch * own * much * learnt.widths[reason])
         if not seen(self.trainer, found) and learnt.unseen > learnt.stretch:
-            found[TRAINER] = math.exp((learnt.unseen - learnt.stretch) * width)
+            found[TRAINER] = math.exp((learnt.unseen - learnt.stretch) * own * width)
         if self.device == "cpu-core" and self.compute == SHEET and "processor" not in without:
             found["processor"] = PROCESSOR
         if self.spread:
@@ -135,7 +151,20 @@ class Evidence(NamedTuple):
 
     def band(self) -> float:
         """The factor, either way, that nine runs in ten lie within."""
-        return math.prod(self.factors().values())
+        plain = math.prod(self.factors().values())
+        return plain if self.stack is None else min(plain, self._after(self.stack))
+
+    def _after(self, stack: StackSays) -> float:
+        """The same after measured steps: learnt from pairs of published runs, one of which corrected the other."""
+        learnt = bands().anchored
+        reasons = {reason: 1.0 for reason in (ALWAYS, *self.factors()) if reason in learnt.widths}
+        reasons["unlike"] = left_open(stack.between, stack.own, self.seconds)
+        return math.prod(learnt.factors(reasons).values())
+
+    def reasons_told(self) -> dict[str, float]:
+        """Factors by reason, whose product is the band."""
+        found = self.factors()
+        return found if self.band() == math.prod(found.values()) else {"stack": self.band()}
 
     def interval(self, seconds: float) -> tuple[float, float]:
         """From the shortest to the longest time that would be no surprise."""
@@ -144,8 +173,12 @@ class Evidence(NamedTuple):
     def narrower(self) -> tuple[str, ...]:
         """What would narrow the band, the most helpful first."""
         factors, band = self.factors(), self.band()
+        if self.stack is not None:
+            return ()
         anchored = bands().anchored
-        same = math.prod(anchored.factors(reason for reason in factors if reason in anchored.widths).values())
+        known = {reason: 1.0 for reason in factors if reason in anchored.widths}
+        known["unlike"] = alike_deviation(bands().carried)
+        same = math.prod(anchored.factors(known).values())
         ways = [(same, "a measured step of this model on as many GPUs (--anchor)")]
         for reasons, what in NARROWER:
             left = math.prod(self.factors(reasons).values())
@@ -174,17 +207,29 @@ class Evidence(NamedTuple):
         found["memory"] = f"{self.software}: lifetimes of tensors in the step, {fitted[self.software]}"
         learnt = bands().predicted
         found["interval"] = (
-            f"{show_factor(self.band())} (90 % interval), "
-            f"from {learnt.runs:,} measured runs of {learnt.sources} studies: "
-            + ", ".join(
-                f"x{factor:.2f} {BRIEFLY[reason]}" for reason, factor in self.factors().items() if factor > SHOWN
+            self._after_told(self.stack)
+            if self.stack is not None
+            else (
+                f"{show_factor(self.band())} (90 % interval), "
+                f"from {learnt.runs:,} measured runs of {learnt.sources} studies: "
+                + ", ".join(
+                    f"x{factor:.2f} {BRIEFLY[reason]}" for reason, factor in self.factors().items() if factor > SHOWN
+                )
             )
         )
         return found
 
+    def _after_told(self, stack: StackSays) -> str:
+        before = math.prod(self.factors().values())
+        return (
+            f"{show_factor(self.band())} (90 % interval), by measured steps of stack {stack.name}: {stack.runs}; "
+            f"{show_factor(before)} without them"
+        )
 
-def evidence(program: Program, cluster: Cluster) -> Evidence:
-    """What a prediction of this plan rests on."""
+
+def evidence(program: Program, cluster: Cluster, breakdown: Mapping[str, float], step: float) -> Evidence:
+    """What a prediction of this plan rests on; `breakdown` is that of its step."""
+    waits = sum(seconds for part, seconds in breakdown.items() if part.startswith("exposed.")) / step
     setting = program.setting
     form = setting.plan.policy(Precision).format
     main = _main(program)
@@ -197,10 +242,14 @@ def evidence(program: Program, cluster: Cluster) -> Evidence:
         communication={axis.name: _fabric(axis, cluster) for axis in program.mesh},
         software=software(setting.trainer),
         trainer=setting.trainer.name,
+        levels=software_levels(setting.trainer),
         nodes=-(-setting.plan.ranks // cluster.ranks_per_node),
+        waits=waits,
         spread=spread(device, main.operator) if main and device.measured else 0.0,
         measured=device.sources.get("measured", "") if main and timed(main, device, form, setting.trainer) else "",
         constants=_host_source(setting.trainer) if _is_measured_here(setting.trainer) else PUBLISHED,
+        stack=cluster.stack,
+        seconds=seconds_of(breakdown),
     )
 
 
@@ -251,10 +300,24 @@ def _fabric(axis: Axis, cluster: Cluster) -> str:
 
 
 def software(found: Trainer) -> str:
-    """Measured where constants of the trainer were fitted to published runs of it, or here; else they are another's."""
-    own = found.based_on and any(source.startswith(FITTED) for _, source in found.sources)
-    own = own or _is_measured_here(found)
-    return MEASURED if own else CARRIED
+    """Measured where constants of the trainer were fitted to published runs of it, or here; else they are another's.
+
+    Runs of the software that it is based on count, unless that is PyTorch, or a version of another year.
+    """
+    same = (level for level in levels(found) if level.based_on and _era(level.name) == _era(found.name))
+    own = any(source.startswith(FITTED) for level in same for _, source in level.sources)
+    return MEASURED if own or _is_measured_here(found) else CARRIED
+
+
+def software_levels(found: Trainer) -> tuple[str, ...]:
+    """The trainer and the software that it is based on, whose runs say how far it is off; PyTorch is below all."""
+    return tuple(level.name for level in levels(found) if level.based_on) or (found.name,)
+
+
+@functools.cache
+def _era(name: str) -> str:
+    """A trainer of one's own is of today."""
+    return era(name) if name in names() else ""
 
 
 def _host_source(found: Trainer) -> str:

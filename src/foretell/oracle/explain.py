@@ -81,6 +81,8 @@ RULES = (
          "more data-loader workers or decoded data (--input-rate), a smaller batch, or more nodes"),
     Rule("copies to the host", "bottleneck", _is("other"), WORTH, "offloaded tensors come and go",
          "less +offload, or more ranks that shard the optimizer states"),
+    Rule("paging", "bottleneck", _is("paging"), WORTH, "memory beyond the device goes to the host and comes back",
+         "fewer samples at a time, +recompute, or more ranks"),
     Rule("weight update", "limit", _is("optimizer"), 0.10, "the optimizer step",
          "zero1, which shards it, or a larger batch"),
 )  # fmt: skip

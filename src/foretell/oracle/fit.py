@@ -13,10 +13,12 @@ from typing import Final
 from foretell.errors import BadInput
 from foretell.oracle.advice import harmless
 from foretell.oracle.batch_prober import BatchProber, Climbed, ProbedPlan, Rung, with_policy
-from foretell.oracle.calibrations import with_calibration
 from foretell.oracle.changes import PlanChange, adapters, changes, two_changes
+from foretell.oracle.kept_stacks import measured_on
 from foretell.oracle.ladder import ladder
+from foretell.oracle.padding import with_rows
 from foretell.oracle.predict import Prediction, predict
+from foretell.oracle.predicted import predicted
 from foretell.oracle.request import Request
 from foretell.oracle.resolve import PlanEvaluator
 from foretell.oracle.training import STEP_ALONE
@@ -71,6 +73,7 @@ def fit(request: Request) -> Fit:
 
 def fitted(request: Request) -> tuple[Fit, Setting]:
     """The answer, with the setting that it was predicted for."""
+    request = with_rows(request)
     asked = BatchProber(request)
     walked = [asked.climb(request.plan)] if request.plan else list(_walk(asked))
     found = [one.best for one in walked if one.best]
@@ -106,7 +109,10 @@ def _under_way(best: ProbedPlan, request: Request) -> Prediction:
     """The prediction with what the run meets; plans were compared by their steps alone."""
     if request.run == STEP_ALONE:
         return best.prediction
-    known = with_calibration(best.setting, request.place, request.measured.calibration)
+    if request.run.examples is not None:
+        batch = best.prediction.batch
+        return predicted(request.changed(plan=best.plan, batch=batch, batch_per_rank=0))[1]
+    known = measured_on(best.setting, request.place, request.measured, request.model)
     return predict(known.setting, known.cluster, request.run)
 
 

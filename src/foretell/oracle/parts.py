@@ -32,6 +32,7 @@ from foretell.plan.policies.overlap import Overlap
 from foretell.plan.policies.precision import Precision
 from foretell.plan.policies.recompute import Recompute
 from foretell.plan.policy import Policy
+from foretell.plan.recomputation import Recomputation
 from foretell.plan.repair import divisors
 from foretell.plan.setting import Setting
 from foretell.plan.strategies.pipeline import Pipeline
@@ -39,7 +40,7 @@ from foretell.plan.strategy import MeshAxis
 from foretell.plan.trained import TrainedWeights, as_trained_by, trained_weights
 from foretell.plan.trainer import Trainer
 from foretell.program.activation_memory import StagePeaks, WeightBuffers
-from foretell.program.lower import as_lowered, local_program, spread_alike
+from foretell.program.lower import as_lowered, kept_by, local_program, spread_alike
 from foretell.program.partition import PipelinePartition, pipeline_partition
 from foretell.program.rank_program import BlockKind, RankProgram
 from foretell.program.stage_activations import activation_peaks
@@ -83,6 +84,7 @@ class LoweredModel(NamedTuple):
     graph: Graph
     kinds: tuple[BlockKind, ...]
     exact: int  # samples whose figures arrays keep exactly
+    spares: Recomputation | None  # that leaves some layers of a stage as they are
 
 
 class PartitionRow(NamedTuple):
@@ -130,7 +132,7 @@ class Parts:
         self.table = PlanTable(space.cluster)
         self.samples = tuple(divisors(space.job.batch))  # that a micro-batch may have on the ranks that split none
         self._executed: dict[Hashable, Executed] = {}
-        self._lowered: dict[tuple[bool, TrainedWeights], LoweredModel] = {}
+        self._lowered: dict[tuple[bool, TrainedWeights, Recomputation | None, str], LoweredModel] = {}
         self._partitions: dict[tuple[int, Pipeline], PartitionRow] = {}
         self._programs: dict[Hashable, Programs] = {}
         self._sends: dict[Hashable, int] = {}
@@ -172,18 +174,22 @@ class Parts:
 
     def lowered(self, axes: tuple[MeshAxis, ...], plan: Plan) -> LoweredModel:
         """The model, without repetitions where an axis divides a part of it."""
-        partly = any(axis.splitting.only for axis in axes), trained_weights(plan)
+        spares = plan.policy(Recompute).spares
+        loss = kept_by(plan, self.trainer, axes).loss
+        partly = any(axis.splitting.only for axis in axes), trained_weights(plan), spares, loss
         if partly not in self._lowered:
-            graph = skeleton(as_lowered(as_trained_by(plan, self.space.graph), axes, self.trainer))
+            graph = skeleton(as_lowered(as_trained_by(plan, self.space.graph), axes, plan, self.trainer))
             kinds = pipeline_partition(graph, Pipeline(ranks=1), self.trainer.pipeline.split).kinds
-            self._lowered[partly] = LoweredModel(len(self._lowered), graph, kinds, EXACT // _largest(graph))
+            if spares:  # of each kind, since stages of other lengths leave out other layers
+                kinds += tuple(kind._replace(spared=True) for kind in kinds)
+            self._lowered[partly] = LoweredModel(len(self._lowered), graph, kinds, EXACT // _largest(graph), spares)
         return self._lowered[partly]
 
     def partition(self, model: LoweredModel, pipeline: Pipeline) -> PartitionRow:
         """The model cut for a pipeline."""
         key = (model.number, pipeline)
         if key not in self._partitions:
-            cut = pipeline_partition(model.graph, pipeline, self.trainer.pipeline.split)
+            cut = pipeline_partition(model.graph, pipeline, self.trainer.pipeline.split, model.spares)
             weights = ((shape._replace(received=(), sent=()), cut.schedule.flushes) for shape in cut.signatures)
             row = self.table.stages(cut, model.kinds)
             self._repetitions.update(own.times for own in cut.signature_runs if own.stackable)

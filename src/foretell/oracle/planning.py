@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from foretell.cost.memory import most_bytes, usable_bytes
 from foretell.errors import BadInput
 from foretell.hardware.cluster import Cluster
 from foretell.oracle.ladder import usual_precision
@@ -107,6 +108,7 @@ class PlanningAnswer(NamedTuple):
     question: Request
     space: Space
     found: SearchResult
+    joules: float = 0.0  # of a step of the best plan, where it was chosen by them
 
     def predicted(self, plan: Plan, run: TrainingRun = STEP_ALONE) -> Prediction:
         """One of its plans as `foretell predict` tells it."""
@@ -135,6 +137,12 @@ def answered_best(questions: Sequence[Request]) -> PlanningAnswer:
         if answers[-1].found.interrupted:
             break
     return best_of(answers, "time") or nearest(answers)
+
+
+def head_room(question: Request, space: Space, capacity: float) -> float:
+    """Bytes that a plan which is sure to fit fills at most. Who says how much may be used has said it already."""
+    usable, most = (size(space.trainer, space.cluster) for size in (usable_bytes, most_bytes))
+    return min(capacity, question.effort.room(usable, most))
 
 
 def nearest(answers: Sequence[PlanningAnswer]) -> PlanningAnswer:
@@ -203,25 +211,27 @@ TIED: Final = 0.01
 
 
 def best_of(answers: Sequence[PlanningAnswer], by: str) -> PlanningAnswer | None:
-    """The answer whose best plan is best: by seconds, device-seconds or bytes of a sample, or by ranks.
+    """The answer whose best plan is best: by seconds, device-seconds, bytes or joules of a sample, or by ranks.
 
     By time, of those that are as fast as the fastest to a hundredth the one on the fewest ranks.
     """
     fitting = [one for one in answers if one.found.best is not None]
     if by == "time" and fitting:
-        least, *_ = min(_cost(one.found, by) for one in fitting)
-        fast = [one for one in fitting if _cost(one.found, by)[0] <= (1 + TIED) * least]
+        least, *_ = min(_cost(one, by) for one in fitting)
+        fast = [one for one in fitting if _cost(one, by)[0] <= (1 + TIED) * least]
         fewest = min(one.found.ranks for one in fast)
         fitting = [one for one in fast if one.found.ranks == fewest]
-    return min(fitting, key=lambda one: _cost(one.found, by), default=None)
+    return min(fitting, key=lambda one: _cost(one, by), default=None)
 
 
-def _cost(found: SearchResult, by: str) -> tuple[float, ...]:
+def _cost(answer: PlanningAnswer, by: str) -> tuple[float, ...]:
+    found = answer.found
     assert found.best is not None
     time = found.best.step_seconds / found.batch
     money = time * found.ranks
-    first = {"time": time, "money": money, "memory": found.best.memory_bytes, "gpus": found.ranks}[by]
-    return first, time, money
+    first = {"time": time, "money": money, "memory": found.best.memory_bytes, "gpus": found.ranks}
+    first["energy"] = answer.joules / found.batch
+    return first[by], time, money
 
 
 # where nothing fits

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from foretell.cost.flops import step_flops
-from foretell.cost.memory import usable_bytes
+from foretell.cost.memory import MemoryUse, most_bytes, usable_bytes
+from foretell.cost.paging import paging_seconds
 from foretell.cost.price import PricedProgram, priced
 from foretell.hardware.cluster import Cluster
 from foretell.model.graph import Graph
@@ -18,6 +19,7 @@ from foretell.oracle.evidence import evidence
 from foretell.oracle.explain import Bottleneck, bottlenecks, of_forward
 from foretell.oracle.similar import SimilarAccuracy, accuracy
 from foretell.oracle.training import STEP_ALONE, Training, TrainingRun, step_input, whole
+from foretell.oracle.verdict import FAILS, FITS, RETRIES, chance, interval_bytes, needed_bytes, verdict
 from foretell.plan.facts import facts
 from foretell.plan.job import micro_batch
 from foretell.plan.policies.recompute import Recompute
@@ -63,9 +65,14 @@ class Prediction(Observation, frozen=True, kw_only=True):
     interval: tuple[float, float]  # seconds
     band: dict[str, float]  # why it is so wide: factors by reason, whose product lies either way
     narrower: tuple[str, ...]  # what would narrow it
+    memory_interval: tuple[float, float]  # bytes the device reports; as `chance` spreads, 5 % lie below, 5 % above
     fits: bool
+    verdict: str  # fits, fits with retries, fails: see `oracle.verdict`
+    needed_bytes: float  # that a device must have at least for it not to fail
+    chance: float  # that it does not
     capacity: float  # bytes of a device
-    usable: float  # that a run can fill of them
+    usable: float  # that a run can fill of them with room to spare
+    most: float  # that a process can hold of them at all
     bottlenecks: tuple[Bottleneck, ...]
     provenance: dict[str, str]
     notes: tuple[str, ...]
@@ -80,7 +87,15 @@ class Prediction(Observation, frozen=True, kw_only=True):
         yield "step", f"{show_seconds(self.step_seconds)} ({low} to {high}), MFU {show_percent(self.utilisation)}"
         yield from rates(self.samples_per_second, self.tokens_per_second, self.ranks)
         room = f"{show_of(self.memory_bytes, self.usable)} usable"
-        yield "memory", room if self.fits else f"{room}: does not fit"
+        short = {FITS: "", RETRIES: ": fits with retries of the allocator", FAILS: ": does not fit"}
+        yield "memory", f"{room}{short[self.verdict]}"
+
+
+def told_memory(used: MemoryUse, usable: float, most: float) -> dict[str, Any]:
+    """The fields of a prediction that say whether memory is enough."""
+    told = verdict(used, usable, most)
+    more = {"needed_bytes": needed_bytes(used), "chance": chance(used, most)}
+    return {"memory_interval": interval_bytes(used.device), "fits": told == FITS, "verdict": told, **more}
 
 
 T = TypeVar("T", bound=Prediction)
@@ -89,14 +104,19 @@ T = TypeVar("T", bound=Prediction)
 def predict(setting: Setting, cluster: Cluster, run: TrainingRun = STEP_ALONE) -> Prediction:
     """Predict one step of a plan that fits, and a whole run of such steps where one is asked about."""
     plan = priced(setting, cluster)
-    program, device, usable = plan.program, cluster.device, usable_bytes(setting.trainer, cluster)
+    program, device = plan.program, cluster.device
+    usable, most = usable_bytes(setting.trainer, cluster), most_bytes(setting.trainer, cluster)
     made = composed(plan, cluster)
     used, breakdown = made.memory, made.breakdown
-    known = evidence(program, cluster)
-    low, high = known.interval(made.step_seconds)
-    step, low, high = (step_input(one, setting, cluster, run.conditions) for one in (made.step_seconds, low, high))
-    breakdown |= {"input": step - made.step_seconds} if step > made.step_seconds else {}
-    work = step_flops(_trained(setting), setting.plan.policy(Recompute).rule, device, plan.prices.form, setting.trainer)
+    known = evidence(program, cluster, breakdown, made.step_seconds)
+    paged = paging_seconds(plan, beyond := needed_bytes(used) - usable)  # what is in reserve nobody touches
+    passes = made.step_seconds + paged
+    low, high = known.interval(passes)
+    step, low, high = (step_input(one, setting, cluster, run.conditions) for one in (passes, low, high))
+    breakdown |= {"paging": paged} if paged else {}
+    breakdown |= {"input": step - passes} if step > passes else {}
+    rule, spared = setting.plan.policy(Recompute).rule, program.partition.row.spared
+    work = step_flops(_trained(setting), rule, device, plan.prices.form, setting.trainer, spared)
     many = program.plan.microbatches
     flops = work.model * many
     tokens = facts(setting.graph).sequence * setting.job.batch
@@ -125,14 +145,15 @@ def predict(setting: Setting, cluster: Cluster, run: TrainingRun = STEP_ALONE) -
         utilisation=flops / (step * ranks * work.peak),
         imbalance=made.imbalance / breakdown["bubble"] if "bubble" in breakdown else 0.0,
         interval=(low, high),
-        band=known.factors(),
+        band=known.reasons_told(),
         narrower=known.narrower(),
-        fits=used.device <= usable,
+        **told_memory(used, usable, most),
         capacity=device.memory_bytes,
         usable=usable,
+        most=most,
         bottlenecks=(),
         provenance=known.provenance(),
-        notes=(*notes(program), *_paged(plan, used.device - usable), *([UNMEASURED] if forward else [])),
+        notes=(*notes(program), *_paged(beyond, paged), *([UNMEASURED] if forward else [])),
         forward=forward,
         accuracy=None if forward else accuracy(device.name, program.trainer.name, ranks, known.factors()),
     )
@@ -142,12 +163,12 @@ def predict(setting: Setting, cluster: Cluster, run: TrainingRun = STEP_ALONE) -
     return msgspec.structs.replace(whole_run, bottlenecks=limits)
 
 
-def _paged(plan: PricedProgram, beyond: float) -> tuple[str, ...]:
+def _paged(beyond: float, seconds: float) -> tuple[str, ...]:
     """What goes to the host and back in each step, where memory may be more than the device has."""
-    if not plan.program.trainer.memory.managed or beyond <= 0:
+    if not seconds:
         return ()
-    least = show_seconds(2 * beyond / plan.prices.host_bandwidth)
-    return (f"{show_bytes(beyond)} beyond the device page to the host and back in a step: {least} more at least",)
+    least = f"{show_seconds(seconds)} at least, which the step has in it"
+    return (f"{show_bytes(beyond)} beyond the device page to the host and back in a step: {least}",)
 
 
 def explained(found: T, setting: Setting, cluster: Cluster) -> T:

@@ -20,6 +20,14 @@ from foretell.plan.text import parse
 
 def predicted(request: Request) -> tuple[Resolved, Prediction]:
     """One plan as `foretell predict` tells it, with what it was asked of."""
+    if request.run.examples is not None:
+        from foretell.oracle.padding import predicted_examples
+
+        return predicted_examples(request, predicted)
+    if request.cluster is not None and request.cluster.mixed:
+        from foretell.oracle.mixed import predicted_mixed
+
+        return predicted_mixed(request, predicted)
     if request.measured.anchors:
         return _anchored(request)
     asked = resolve(request)
@@ -40,9 +48,9 @@ def _told(asked: Resolved) -> Prediction:
 def _anchored(request: Request) -> tuple[Resolved, Prediction]:
     """Measurements of this plan, or of others, correct the answer."""
     from foretell.oracle.anchored import anchored, with_sweeps
-    from foretell.oracle.anchors import read
+    from foretell.oracle.anchors import measurements
 
-    anchors = [read(Path(file)) for file in request.measured.anchors]
+    anchors = [one for file in request.measured.anchors for one in measurements(Path(file))]
     if request.disturbance:
         what = "a disturbance, and a measurement that corrects the answer"
         raise BadInput(what, where="--anchor", fix="one of them")

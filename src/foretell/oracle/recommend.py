@@ -14,9 +14,8 @@ from typing import Final
 import msgspec
 import numpy
 
-from foretell.cost.memory import usable_bytes
 from foretell.oracle.advice import harmless
-from foretell.oracle.planning import OTHERS, PlanningAnswer, Watching, answered, replaced
+from foretell.oracle.planning import OTHERS, PlanningAnswer, Watching, answered, head_room, replaced
 from foretell.oracle.priced_plans import Candidate, PricedPlans, plainness
 from foretell.oracle.ratios import indistinguishable
 from foretell.oracle.refinement import refined_answer
@@ -50,9 +49,8 @@ def recommended_answer(question: Request, watching: Watching | None = None) -> P
 
 
 def room(answer: PlanningAnswer) -> float:
-    """Bytes that a plan with head-room fills at most. Who says how much may be used has said it already."""
-    usable = usable_bytes(answer.space.trainer, answer.space.cluster)
-    return min(answer.found.capacity, answer.question.effort.room * usable)
+    """Bytes that a plan with head-room fills at most."""
+    return head_room(answer.question, answer.space, answer.found.capacity)
 
 
 def recommended(answer: PlanningAnswer) -> Candidate:

@@ -16,8 +16,9 @@ import msgspec
 import numpy
 
 from foretell.oracle.part_choice import best_part, open_axes
-from foretell.oracle.planning import PlanningAnswer, Watching, answered, replaced
+from foretell.oracle.planning import PlanningAnswer, Watching, answered, head_room, replaced
 from foretell.oracle.priced_plans import Candidate, PricedPlans, plainness
+from foretell.oracle.recompute_choice import best_count, may_count
 from foretell.oracle.request import Request
 from foretell.oracle.search import ROOM, Refinement, SearchResult
 from foretell.oracle.search_result import INTERRUPTED, OUT_OF_TIME
@@ -199,7 +200,20 @@ def _divides(answer: PlanningAnswer, setting: Setting) -> bool:
     return bool(open_axes(setting.plan))
 
 
+def _counts(answer: PlanningAnswer, setting: Setting) -> bool:
+    """Whether some layers alone may run again, and the user did not say which do."""
+    return may_count(setting) and answer.space.fixed.policy(Recompute) == Recompute()
+
+
+def _layers(answer: PlanningAnswer, setting: Setting, reached: float, effort: Effort) -> RefinedPlan | None:
+    room = head_room(answer.question, answer.space, answer.found.capacity)
+    found = best_count(setting, answer.space.cluster, room, reached)
+    effort.spent += found.priced
+    return RefinedPlan(found.best, min(found.least_seconds, found.best.step_seconds)) if found.best else None
+
+
 CHOICES = (
+    RefinementChoice("recompute", _counts, _layers, 12, 0, 100),
     RefinementChoice("stages", _cuts, _stages, 12, 6, 300),
     RefinementChoice("parts", _divides, _parts, 4, 1, 100),
 )

@@ -21,6 +21,7 @@ from foretell.model.evaluated import evaluated
 from foretell.model.graph import Graph
 from foretell.model.optimizer import OPTIMIZERS
 from foretell.oracle.training import STEP_ALONE, TrainingRun
+from foretell.oracle.verdict import SURE, sure_bytes
 from foretell.plan.members import policies, strategies
 from foretell.plan.plan import Plan
 from foretell.plan.policies.microbatches import Microbatches
@@ -66,10 +67,13 @@ class SearchEffort(msgspec.Struct, frozen=True, kw_only=True):
     exhaustive: bool = False  # price every plan, those that provably cannot win too
     seconds: float = float("inf")  # after which it ends with the best so far
     margin: float = 0.1  # plans up to this much slower than the fastest with head-room are priced, too
-    headroom: float = 0.08  # of what a device may use, left free by plans that are recommended
+    chance: float = SURE  # with which plans that are recommended fit
+    headroom: float | None = None  # of what a device may use, that they leave free instead
 
     def __post_init__(self) -> None:
-        if not 0 <= self.headroom < 1:
+        if not 0.5 <= self.chance < 1:
+            raise BadInput(f"a chance of {self.chance:g}", where="--chance", fix="from 50% up to 99.9%: --chance 90%")
+        if self.headroom is not None and not 0 <= self.headroom < 1:
             raise BadInput(f"a head-room of {self.headroom:g}", where="--headroom", fix="a share of memory: 0.08, 8%")
         if not self.seconds > 0:
             raise BadInput(f"{self.seconds:g} seconds", where="--seconds", fix="--seconds 20, or 0 for no limit")
@@ -78,10 +82,11 @@ class SearchEffort(msgspec.Struct, frozen=True, kw_only=True):
         """That of each of several searches which together take as long as one may."""
         return msgspec.structs.replace(self, seconds=self.seconds / max(1, searches))
 
-    @property
-    def room(self) -> float:
-        """The share of what a device may use that such plans fill at most."""
-        return 1 - self.headroom
+    def room(self, usable: float, most: float) -> float:
+        """Bytes that such plans fill at most, where a run fills so many with room to spare, and can hold so many."""
+        if self.headroom is not None:
+            return (1 - self.headroom) * usable
+        return min(usable, sure_bytes(most, self.chance))
 
 
 class MeasurementFiles(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,6 +95,7 @@ class MeasurementFiles(msgspec.Struct, frozen=True, kw_only=True):
     calibration: str = ""  # a file, none, or empty: the best of this device that is kept here
     profile: str = ""
     anchors: tuple[str, ...] = ()
+    stack: str = ""  # the name of one that is kept
 
 
 class Upgrade(NamedTuple):
@@ -104,6 +110,11 @@ class Upgrade(NamedTuple):
         better = self.change(cluster, self.times)
         return msgspec.structs.replace(better, text=f"{cluster.text}, {self.times:g}x {self.what}")
 
+
+SHARES: Final = {
+    "chance": ("a chance", "0.9, or 90%"),
+    "headroom": ("a head-room", "a share of memory: 0.08, or 8%"),
+}
 
 FREE: Final = SearchConstraints()
 WHOLE: Final = SearchEffort()
@@ -150,6 +161,9 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         if self.forward and self.measured.anchors:
             what = "a forward pass alone, and a measured training step to correct it by"
             raise BadInput(what, where="--anchor", fix="one of them")
+        if self.measured.stack and self.measured.anchors:
+            fix = "one of them; foretell stack NAME --anchor FILE takes the measurement into the stack"
+            raise BadInput("a kept stack, and measurements to correct by", where="--stack, --anchor", fix=fix)
         if self.optimizer and self.optimizer not in OPTIMIZERS:
             raise unknown("optimizer", self.optimizer, OPTIMIZERS).within("--optimizer")
         if self.precision and self.precision not in FORMATS:
@@ -188,6 +202,7 @@ class Words(TypedDict, total=False):
     also: str | Sequence[str]
     fix: str
     max_memory: str | float | None
+    chance: str | float | None
     headroom: str | float | None
     seconds: float | None
     exhaustive: bool
@@ -195,6 +210,7 @@ class Words(TypedDict, total=False):
     calibration: str | PathLike[str]
     profile: str | PathLike[str]
     anchor: Sequence[str | PathLike[str]]
+    stack: str
     forward: bool
     run: TrainingRun
     disturbance: Disturbance | None
@@ -233,7 +249,8 @@ def read(**words: Unpack[Words]) -> Request:
         effort=SearchEffort(
             exhaustive=words.get("exhaustive", False),
             seconds=words.get("seconds") or float("inf"),
-            headroom=_share(words.get("headroom")),
+            chance=SURE if (said := _share(words.get("chance"), "chance")) is None else said,
+            headroom=_share(words.get("headroom"), "headroom"),
         ),
         max_memory=_bytes(words.get("max_memory")),
         top=words.get("top", TOP),
@@ -241,6 +258,7 @@ def read(**words: Unpack[Words]) -> Request:
             calibration=fspath(words.get("calibration", "")),
             profile=fspath(words.get("profile", "")),
             anchors=tuple(fspath(one) for one in words.get("anchor", ())),
+            stack=words.get("stack", ""),
         ),
         forward=words.get("forward", False),
         run=words.get("run", STEP_ALONE),
@@ -287,11 +305,9 @@ def _bytes(size: str | float | None) -> float:
     return quantity.parse(size, "memory", "--max-memory") if isinstance(size, str) else size or 0.0
 
 
-def _share(text: str | float | None) -> float:
-    """A share of memory: 0.08, or 8 %."""
-    if text is None:
-        return WHOLE.headroom
-    if not isinstance(text, str):
+def _share(text: str | float | None, name: str) -> float | None:
+    """A share: 0.08, or 8 %."""
+    if text is None or not isinstance(text, str):
         return text
     number, percent, rest = text.partition("%")
     try:
@@ -299,5 +315,6 @@ def _share(text: str | float | None) -> float:
     except ValueError:
         found = -1.0
     if rest.strip() or found < 0:
-        raise BadInput(f"a head-room of {text!r}", where="--headroom", fix="a share of memory: 0.08, or 8%")
+        what, fix = SHARES[name]
+        raise BadInput(f"{what} of {text!r}", where=f"--{name}", fix=fix)
     return found

@@ -181,7 +181,8 @@ class PlanEvaluator:
         if not found:
             return ()
         outside = [self._with_batches(plan, one) for one in found]
-        return tuple(told(outside, *next(harmless(lambda: (self.way_out(plan),)), WayOut(None))))
+        way = next(harmless(lambda: (self.way_out(plan),)), WayOut(None))
+        return tuple(told(outside, *way, ranks=min(plan.ranks, self._where.ranks) if self._where else plan.ranks))
 
     def _with_batches(self, plan: Plan, refusal: Refusal) -> Refusal:
         """A refusal with those of its batches with which the plan breaks no rule at all, and fits in memory."""
@@ -249,6 +250,10 @@ def place_of(request: Request, ranks: int = 0) -> CalibratedPlace:
     """Where plans of so many ranks (0: of all) run, as it was measured."""
     cluster = request.place
     found = as_measured(cluster, trainer(request.trainer), ranks or cluster.ranks, request.measured.calibration)
+    if request.measured.stack:
+        from foretell.oracle.kept_stacks import place_on  # which resolves what was measured
+
+        found = place_on(found, request.measured, request.model, ranks or cluster.ranks)
     return found if request.upgrade is None else found._replace(cluster=request.upgrade.of(found.cluster))
 
 

@@ -22,7 +22,7 @@ from typing import Any, TypeAlias
 import numpy
 
 from foretell.compiling import available
-from foretell.cost.memory import usable_bytes
+from foretell.cost.memory import most_bytes, usable_bytes
 from foretell.oracle.lower_bounds import roofline
 from foretell.oracle.mesh_bounds import MeshBounds, least
 from foretell.oracle.mesh_order import Estimate
@@ -98,7 +98,9 @@ class _Search:
     def __init__(self, space: Space, most: float, watch: Watch, top: int, effort: SearchEffort) -> None:
         self.space, self.watch, self.top, self.effort = space, watch, top, effort
         self.graph, self.cluster, self.trainer = space.graph, space.cluster, space.trainer
-        self.capacity = min(most or float("inf"), usable_bytes(space.trainer, space.cluster))
+        usable = usable_bytes(space.trainer, space.cluster)
+        self.capacity = min(most or float("inf"), usable)
+        self.room = min(self.capacity, effort.room(usable, most_bytes(space.trainer, space.cluster)))
         self.meshes: list[tuple[Strategy, ...]] = []
         self.parts = Parts(space)
         self.bounds = MeshBounds(self.parts)
@@ -241,7 +243,7 @@ class _Search:
             self.compiling += time.perf_counter() - begin if fast and not self.compiling else 0.0
             self.priced.append((names[own], seconds[own], memory[own]))
             self.done += own.stop - own.start
-            self.roomy = min(self.roomy, least(seconds[own][memory[own] <= self.capacity * self.effort.room]))
+            self.roomy = min(self.roomy, least(seconds[own][memory[own] <= self.room]))
         self.begun, self.waiting = None, 0
 
     # results
@@ -346,5 +348,6 @@ def _by_model(chosen: Sequence[PolicySet]) -> list[dict[int, PolicySet]]:
     """Sets of policies, those together that leave the model, and what its samples share, the same."""
     found: dict[Hashable, dict[int, PolicySet]] = defaultdict(dict)
     for which, one in enumerate(chosen):
-        found[trained_weights(one.plan), one.plan.policy(BatchNorm)][which] = one
+        alike = trained_weights(one.plan), one.plan.policy(BatchNorm), one.plan.policy(Recompute).spares
+        found[alike][which] = one
     return list(found.values())

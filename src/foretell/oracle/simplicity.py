@@ -85,7 +85,7 @@ def _axis_points(axis: Strategy) -> int:
 
 def _policy_points(policy: Policy) -> int:
     if isinstance(policy, Recompute):
-        if policy.every or policy.granularity in RECOMPUTATIONS:
-            return 2 if policy.every else RECOMPUTATIONS[policy.granularity]
+        if policy.numbered or policy.granularity in RECOMPUTATIONS:
+            return 2 if policy.numbered else RECOMPUTATIONS[policy.granularity]
         return MODULES * len(policy.granularity.split(",")) if policy.rule.joins else RARE
     return POLICIES.get(policy.word, RARE)

@@ -317,7 +317,9 @@ class Space:
     def _named_rules(self) -> Iterator[Recompute]:
         """Rules that are tried where the trainer offers them by name, if the model has what they drop."""
         for word in self.trainer.offered.recompute:
-            if word in RECOMPUTATIONS and not recomputation(word).searched:
+            joined = word.split(",")
+            rules = all(one in RECOMPUTATIONS for one in joined)
+            if rules and (len(joined) > 1 or not recomputation(word).searched):
                 marks = recomputed(by_layers(skeleton(self.graph)), recomputation(word))
                 if marks.again or marks.inside:
                     yield Recompute(granularity=word)

@@ -14,10 +14,12 @@ from typing import NamedTuple, TypeAlias
 
 import msgspec
 
+from foretell.cost.layer_cost import layer_cost
 from foretell.cost.price import PricedProgram, priced
 from foretell.hardware.cluster import Cluster
 from foretell.model.layers import EqualLayers, LayerPiece, runs
 from foretell.plan.plan import Plan
+from foretell.plan.policies.recompute import Recompute
 from foretell.plan.schedule import SLOT_KINDS
 from foretell.plan.setting import Setting
 from foretell.plan.strategies.pipeline import Pipeline
@@ -122,7 +124,7 @@ class StagesByLayers:
     @functools.cached_property
     def _computed(self) -> list[float]:
         """Seconds of all layers before each; what lies at the ends goes with the first and the last one."""
-        return [0.0, *accumulate(sum(self._pass(run, "device") for run in part) for part in self._singles.runs)]
+        return [0.0, *accumulate(sum(self._pass(run, "alone") for run in part) for part in self._singles.runs)]
 
     @functools.cached_property
     def _launched(self) -> list[float]:
@@ -134,7 +136,9 @@ class StagesByLayers:
 
     def _pass(self, run: EqualLayers, figure: str) -> float:
         """A figure of both passes."""
-        forward, both, inputs, weights = getattr(self.usual.kinds[kind_of(run)], figure)
+        cheapest = kind_of(run)._replace(spared=self.setting.plan.policy(Recompute).spares is not None)
+        cost = layer_cost(self.usual.program.rank_program, cheapest, self.usual.prices)
+        forward, both, inputs, weights = getattr(cost, figure)
         splits = self.partition.schedule.splits_backward
         return run.times * (forward + (min(both, inputs + weights) if splits else both))
 
@@ -222,7 +226,10 @@ class StagesByLayers:
         constants = plan.constants
         for (key, shape), at in zip(found.items(), rows, strict=True):
             at_kind = {kind: shape * 8 + number for number, kind in enumerate(SLOT_KINDS)}
-            slots = {kind: _slot(segments, begin[place], end[place]) for kind, place in at_kind.items()}
+            beside = {kind: _rows(plan, shape, number) for number, kind in enumerate(SLOT_KINDS)}
+            slots = {
+                kind: _slot(segments, begin[place], end[place]).without(beside[kind]) for kind, place in at_kind.items()
+            }
             held = (engine.rank_memory(tables, plans, at, rank)[0] for rank in range(self.partition.ranks))
             memory = tuple(one * constants.reserved + constants.context for one in held)
             self._known[key] = _figures(plan, shape, slots, memory)
@@ -256,6 +263,16 @@ class _Slot(NamedTuple):
     device: float
     host: float
     met: float
+
+    def without(self, beside: float) -> _Slot:
+        """Less what may run beside another pass."""
+        device = self.device - beside
+        return _Slot(device, self.host, max(self.met - beside, self.host)) if beside else self
+
+
+def _rows(plan: PricedProgram, shape: int, number: int) -> float:
+    """Seconds of experts' rows of a kind of slot that may run beside another pass."""
+    return sum(float(plan.kinds[kind].rows[number]) * times for kind, times, *_ in plan.signatures[shape].layers)
 
 
 def _slot(segments: Sequence[float], begin: int, end: int) -> _Slot:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from os import PathLike, fspath
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -18,6 +19,7 @@ from foretell.hardware.cluster import Cluster
 from foretell.model.matrices import kept_bytes
 from foretell.model.optimizer import optimizer
 from foretell.model.quantized import FORMATS
+from foretell.oracle.lengths import ExampleLengths, read_lengths
 from foretell.plan.facts import facts
 from foretell.plan.policies.precision import Precision
 from foretell.plan.setting import Setting
@@ -78,6 +80,7 @@ class TrainingRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     tokens: float = 0.0
     samples: float = 0.0
     epochs: float = 1.0  # how often these are gone through
+    examples: ExampleLengths | None = None  # which these are of; None: each sample is as long as the step has it
     conditions: Conditions = NOTHING
 
     def __post_init__(self) -> None:
@@ -99,8 +102,9 @@ class TrainingRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         length = facts(setting.graph).sequence
         if self.tokens and not length:
             raise BadInput(f"{setting.graph.name} has no sequences", where="--tokens", fix="--samples")
-        by_tokens = self.tokens / (setting.job.batch * length) if self.tokens else 0.0
-        steps = math.ceil(self.epochs * max(by_tokens, self.samples / setting.job.batch))
+        each, rows = (self.examples.mean, self.examples.per_row(length)) if self.examples else (length, 1.0)
+        by_tokens = self.tokens / (setting.job.batch * rows * each) if self.tokens else 0.0
+        steps = math.ceil(self.epochs * max(by_tokens, self.samples / (setting.job.batch * rows)))
         if not steps:
             raise BadInput("nothing to train on", where="--tokens", fix="--tokens 1e12, or --samples 1e6")
         return steps
@@ -116,13 +120,39 @@ def run(
     epochs: float = 1.0,
     price: float = 0.0,
     conditions: Conditions | None = None,
+    lengths: str | PathLike[str] = "",
+    padding: str = "",
 ) -> TrainingRun:
-    """A run from what a person writes; a price may be said beside the conditions or in them."""
+    """A run from what a person writes; a price may be said beside the conditions or in them.
+
+    A file of lengths with no amount beside it is all examples that there are.
+    """
     met = conditions or NOTHING
     if price and met.price and price != met.price:
         raise BadInput(f"a price of {price:g}, and conditions with one of {met.price:g}", where="price", fix="one")
     met = msgspec.structs.replace(met, price=price or met.price)
-    return TrainingRun(tokens=tokens, samples=samples, epochs=epochs, conditions=met)
+    if padding and not lengths:
+        what = "how rows are padded depends on lengths of examples, and none are given"
+        raise BadInput(what, where="--padding", fix="--lengths 600,2048, or a file of one length a line")
+    examples = read_lengths(fspath(lengths), padding or "longest") if lengths else None
+    if examples and examples.counted and not tokens and not samples:
+        samples = float(examples.examples)
+    return TrainingRun(tokens=tokens, samples=samples, epochs=epochs, examples=examples, conditions=met)
+
+
+class BatchedExamples(msgspec.Struct, frozen=True, kw_only=True):
+    """How examples of several lengths are put into rows of a batch."""
+
+    padding: str  # one of oracle.lengths.PADDINGS
+    examples: float  # of one epoch
+    mean: float  # tokens of an example
+    longest: int
+    beyond: float  # share of examples that are longer than the longest row
+    row: int  # tokens of the longest row, which the step and its memory are predicted for
+    mean_row: float  # tokens of a row in the mean, padding with them
+    per_row: float  # examples
+    work: float  # share of all tokens that are no padding
+    tokens_per_second: float  # that are no padding
 
 
 class Training(msgspec.Struct, frozen=True, kw_only=True):
@@ -141,6 +171,7 @@ class Training(msgspec.Struct, frozen=True, kw_only=True):
     mtbf: float  # mean seconds between failures of the job; inf: there are none
     failures: float  # expected
     cost: float  # 0 where no price is given
+    examples: BatchedExamples | None = None  # where their lengths are given
 
     @property
     def days(self) -> float:

@@ -17,9 +17,10 @@ from foretell.model.operators.attention import Attention
 from foretell.model.operators.convolution import Convolution
 from foretell.model.operators.embedding import Embedding
 from foretell.model.operators.experts import GroupedMatmul
+from foretell.model.operators.matmul import Matmul
 from foretell.model.operators.pooling import Pool
 from foretell.model.resize import ANY, skeleton
-from foretell.plan.parts import members
+from foretell.plan.parts import members, running_order
 from foretell.plan.stages import Costs
 from foretell.units import product
 
@@ -99,6 +100,26 @@ def _facts(graph: Graph) -> Facts:
 def convolves(graph: Graph) -> bool:
     """Whether a model has convolutions."""
     return any(isinstance(node.operator, Convolution) for _, node in graph.nodes())
+
+
+@forgettable
+@functools.lru_cache(maxsize=64)
+def dense_end(graph: Graph) -> str:
+    """The dense layers that follow the last convolution, as a part, where they have most of the weights; else nothing.
+
+    Krizhevsky 2014 (arXiv 1404.5997): convolutions have most of the work and few of the weights, dense layers the
+    other way round, so that samples are shared out in the one and weights in the other.
+    """
+    order = running_order(graph)
+    nodes = [graph.blocks[at].nodes[index] for at, index, _ in order]
+    sizes = [sum(_matrices(graph, at, index, index + 1)) for at, index, _ in order]
+    others = [place for place, node in enumerate(nodes) if isinstance(node.operator, Convolution | Attention)]
+    if not others or isinstance(nodes[others[-1]].operator, Attention):
+        return ""
+    dense = [place for place in range(others[-1] + 1, len(nodes)) if isinstance(nodes[place].operator, Matmul)]
+    if 2 * sum(sizes[place] for place in dense) <= sum(sizes):
+        return ""
+    return "..".join(dict.fromkeys((order[dense[0]][2], order[dense[-1]][2])))
 
 
 def _has_images(graph: Graph) -> bool:

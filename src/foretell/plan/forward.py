@@ -16,9 +16,11 @@ from foretell.plan.policies.batchnorm import BatchNorm
 from foretell.plan.policies.bucket import Bucket
 from foretell.plan.policies.compression import Compression
 from foretell.plan.policies.lora import Lora
+from foretell.plan.policies.loss import Loss
 from foretell.plan.policies.offload import Offload
 from foretell.plan.policies.recompute import Recompute
 from foretell.plan.policies.targets import Targets
+from foretell.plan.policies.wide_adapters import WideAdapters
 from foretell.plan.policy import Policy
 from foretell.plan.refusal import Refusal
 from foretell.plan.repair import changed, removed, replaced, with_fields
@@ -36,8 +38,10 @@ NOTHING: Final[dict[type[Policy], str]] = {
     Lora: "adapters are trained beside frozen weights; merged into them, they are the model itself",
     Base: "it is the form of weights that adapters are trained beside; inference in few bits is not predicted",
     Targets: "it says where adapters are trained, and none are",
+    WideAdapters: "it says how adapters are trained, and none are",
     Compression: "no gradients travel",
     Bucket: "no gradients travel",
+    Loss: "it makes gradients of the head beside the loss, and there are none",
     BatchNorm: "batch norms take their running averages, which every rank has",
     Offload: "there are no optimizer states and no kept activations to move to the host",
 }

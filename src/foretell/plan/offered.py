@@ -55,7 +55,7 @@ class Offered(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     hybrid: tuple[StorageWord, ...]  # storages whose shares may be among groups of the data ranks
     whole_context: bool  # context ranks that all have whole weights
     experts: Literal["never", "whole", "any"]  # divided; `whole`: no tensor ranks share one
-    recompute: tuple[str, ...]  # `every` for any number of blocks
+    recompute: tuple[str, ...]  # `every`, `first`, `nth` for any number of blocks
     offload: tuple[OffloadWords, ...]
     virtual_stages: tuple[str, ...]  # numbers of stages of a rank that it says without the layers of each
     splits: bool  # the layers of each stage
@@ -116,7 +116,7 @@ def cannot_say_policies(offered: Offered, policies: Iterable[Policy]) -> Iterato
     """The same of policies."""
     for policy in policies:
         if isinstance(policy, Recompute) and policy != Recompute():
-            words = ("every",) if policy.every else policy.granularity.split(",")
+            words = (policy.numbered,) if policy.numbered else policy.granularity.split(",")
             said = all(_has(offered.recompute, word) for word in words)
         else:
             said = not isinstance(policy, Offload) or not policy.moved or _has(offered.offload, "+".join(policy.moved))

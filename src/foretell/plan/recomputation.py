@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 RECOMPUTATIONS = OpenSet("foretell.plan.recomputations", "recomputation")
 
+NUMBERED = ("every", "first", "nth")
+"""Words that a number follows: of layers that run again together, of the first of a stage, or of which one does."""
+
 
 class Saving(enum.Enum):
     """What becomes of an operator's output between the forward and the backward pass."""
@@ -59,8 +62,14 @@ class Recomputation(msgspec.Struct, frozen=True):
     saves_sums: ClassVar[bool] = False
     """Whether what ranks summed or exchanged is saved as it came, so that it does not travel again."""
 
+    with_ends: ClassVar[bool] = False
+    """Whether what lies outside the layers of a stage runs again with them; losses do not."""
+
     joins: ClassVar[bool] = False
     """Whether it can be said together with others: `+recompute:layernorm,moe_act`."""
+
+    spares_layers: ClassVar[bool] = False
+    """Whether some layers of a stage save all: which ones, `spares` says."""
 
     modules: ClassVar[tuple[str, ...]] = ()
     """What Megatron calls it among its `recompute_modules`."""
@@ -77,8 +86,12 @@ class Recomputation(msgspec.Struct, frozen=True):
         """Of a stage of this many layers, how many run again together, from one input (0: none does as a whole)."""
         return 0
 
+    def spares(self, layer: int) -> bool:
+        """Whether a layer saves all, whatever the rule says of others: its place among those of its stage, from 0."""
+        return False
+
     def of_one_layer(self) -> Recomputation:
-        """The rule within a layer: those that differ only in how many layers run together have the same."""
+        """The rule within a layer: those that differ only in which layers run again have the same."""
         return self
 
 

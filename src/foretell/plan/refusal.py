@@ -46,12 +46,13 @@ class PlanRefused(BadInput):
 
 
 def refused(plan: Plan, found: tuple[Refusal, ...]) -> BadInput:
-    """The refusals of a plan, to be raised where a person asked for it."""
+    """The refusals of a plan, to be raised where a person asked for it. A way out of several rules is told once."""
     rules = "a rule is broken" if len(found) == 1 else f"{len(found)} rules are broken"
     lines = [f"{plan} is refused: {rules}"]
-    for refusal in found:
+    for at, refusal in enumerate(found):
         lines += [f"  rule   {refusal.rule}", f"  why    {refusal.why}"]
-        lines += [f"  try    {refusal.way_out}"] if refusal.way_out else []
+        again = any(one.way_out == refusal.way_out for one in found[at + 1 :])
+        lines += [f"  try    {refusal.way_out}"] if refusal.way_out and not again else []
     problem = PlanRefused("\n".join(lines))
     problem.refusals = found
     return problem

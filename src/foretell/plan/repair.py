@@ -56,11 +56,18 @@ def mended(plan: Plan, broken: Callable[[Plan], Iterator[Refusal]], most: int = 
         left += [mend for mend in reversed(refusal.mends) if mend.ranks <= max(plan.ranks, most)]
 
 
-def told(found: Iterable[Refusal], passing: Plan | None, otherwise: str = NOTHING_NEAR) -> Iterator[Refusal]:
-    """Refusals as a person reads them: each with the plan that passes, and with what would do outside the plan."""
+def told(
+    found: Iterable[Refusal], passing: Plan | None, otherwise: str = NOTHING_NEAR, ranks: int = 0
+) -> Iterator[Refusal]:
+    """Refusals as a person reads them: each with the plan that passes, and with what would do outside the plan.
+
+    Another batch comes first where the plan that passes leaves some of the asked `ranks` idle.
+    """
     plan = f"--plan '{passing}'" if passing is not None else otherwise if otherwise != NOTHING_NEAR else ""
     for refusal in found:
         ways = [way for way in (plan, refusal.way_out) if way]
+        if refusal.batches and passing is not None and passing.ranks < ranks:
+            ways.reverse()
         yield Refusal(refusal.rule, refusal.why, ", or ".join(ways) or NOTHING_NEAR)
 
 

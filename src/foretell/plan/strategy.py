@@ -40,6 +40,7 @@ class Splitting:
               divide `heads` instead
     experts   how the axis treats experts: `divide` them, so that rows travel to those they belong to, or
               leave them `whole`; else they are layers like others
+    dispatch  how rows reach experts that are divided; empty: as the trainer does
     only      paths (with * and ranges a..b) of the operators that the axis divides; all if empty
     rest      the dim that it divides where `only` leaves operators out; none if empty, so that every rank
               does the same there
@@ -51,6 +52,7 @@ class Splitting:
     between: str = ""
     attention: str = ""
     experts: str = ""
+    dispatch: str = ""
     only: str = ""
     rest: str = ""
 

@@ -42,6 +42,8 @@ OPTIONS: Final = {
     "zero1": ("dp", "zero1"),
     "zero2": ("dp", "zero2"),
     "zero3": ("dp", "zero3"),
+    "ep": ("dp", "ep{n}"),
+    "expertparallel": ("dp", "ep{n}"),
     "sp": ("tp", "sp"),
     "sequenceparallel": ("tp", "sp"),
     "ulysses": ("cp", "alltoall"),
@@ -67,12 +69,14 @@ def policy(text: str) -> str:
 
 
 def option(text: str) -> Meant | None:
-    """The option that a word from elsewhere means."""
-    word, number = _parts(text, OPTIONS)
+    """The option that a word from elsewhere means, with the options that are written after it."""
+    first, comma, more = text.partition(",")
+    word, number = _parts(first, OPTIONS)
     if not word:
         return None
     axis, said = OPTIONS[word]
-    return Meant(axis, said.replace("{n}", number or "2"), "" if "{n}" in said else number)
+    ranks = number if "{n}" not in said or axis == "dp" else ""  # ep64 is among 64 ranks of dp at least
+    return Meant(axis, said.replace("{n}", number or "2") + comma + more, ranks)
 
 
 def _parts(text: str, known: dict[str, str] | dict[str, tuple[str, str]]) -> tuple[str, str]:

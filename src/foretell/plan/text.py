@@ -126,6 +126,9 @@ def _read_word(item: Item) -> tuple[type[Strategy], int]:
     for kind in strategies().values():
         if _meant(kind.syntax, item.text):
             instead.insert(0, f"{kind.word}8:{item.text}")
+    if word == "ep":
+        what = "no strategy is called 'ep': experts are an option of dp, dp64:ep64"
+        raise item.wrong(what, 0, f"an axis ({', '.join(strategies())}) or a policy (+...)", *instead)
     what = f"no strategy is called {quoted(word)}" if word else f"no axis begins with {item.text[0]!r}"
     raise item.wrong(what, 0, f"an axis ({', '.join(strategies())}) or a policy (+...)", *instead)
 

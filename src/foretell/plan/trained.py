@@ -9,7 +9,9 @@ from foretell.model.graph import Graph
 from foretell.plan.plan import Plan
 from foretell.plan.policies.base import Base
 from foretell.plan.policies.lora import Lora
+from foretell.plan.policies.precision import Precision
 from foretell.plan.policies.targets import Targets
+from foretell.plan.policies.wide_adapters import WideAdapters
 
 
 class TrainedWeights(NamedTuple):
@@ -18,18 +20,20 @@ class TrainedWeights(NamedTuple):
     rank: int
     where: tuple[str, ...]
     base: str
+    wide: bool = False
 
     def of(self, graph: Graph) -> Graph:
         """The model with its adapters, or as it is."""
         if not self.rank:
             return graph
         only = tuple(word for word in self.where if word != EMBEDDINGS)
-        return adapted(graph, self.rank, only, self.base, EMBEDDINGS in self.where)
+        return adapted(graph, self.rank, only, self.base, EMBEDDINGS in self.where, self.wide)
 
 
 def trained_weights(plan: Plan) -> TrainedWeights:
     """What a plan says of them."""
-    return TrainedWeights(plan.policy(Lora).rank, plan.policy(Targets).where, plan.policy(Base).form)
+    wide = plan.policy(WideAdapters).wide and not plan.policy(Precision).format.autocast
+    return TrainedWeights(plan.policy(Lora).rank, plan.policy(Targets).where, plan.policy(Base).form, wide)
 
 
 def as_trained_by(plan: Plan, graph: Graph) -> Graph:

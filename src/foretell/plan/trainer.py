@@ -3,8 +3,7 @@
 A trainer is one file in `trainers/`. It gives what it differs in from the trainer it is `based_on`;
 the rest is carried over, and its source then says so. All are in the end based on `pytorch`.
 
-Constants are those of the software, not of a device, a link or a run: matrix rates belong to the
-device, link rates to the cluster. Where a fit found them, the source names the runs it was fitted to.
+Constants are those of software, not of a device, a link or a run. Where a fit found them, the source names its runs.
 """
 
 from __future__ import annotations
@@ -20,6 +19,8 @@ import msgspec
 from foretell.errors import BadInput, unknown
 from foretell.hardware.table import Figure, Table, open_table
 from foretell.model.optimizer import OPTIMIZERS
+from foretell.plan.dispatch import DISPATCHES
+from foretell.plan.expert_rows import ExpertRows
 from foretell.plan.figures import (
     Bytes,
     Count,
@@ -42,8 +43,10 @@ from foretell.plan.kept import Kept
 from foretell.plan.members import strategies
 from foretell.plan.offered import Legal, Offered, StorageWord
 from foretell.plan.policies.precision import FORMATS
-from foretell.plan.recomputation import RECOMPUTATIONS
+from foretell.plan.recomputation import NUMBERED, RECOMPUTATIONS
+from foretell.plan.stage_rules import Stages
 from foretell.plan.strategies.pipeline import SCHEDULES
+from foretell.plan.wrapped import Wrapped
 
 Execution: TypeAlias = Literal["eager", "compiled", "captured"]
 Kernel: TypeAlias = Literal["unfused", "flash1", "flash2", "flash3"]
@@ -109,7 +112,9 @@ class Fusion(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     channels_last: bool  # whether images have their channels innermost, as matrix units want them
     pointwise_turned: bool  # whether 16-bit images with channels first are turned for windows of 1 x 1 too
     old_groups: bool  # whether 16-bit grouped convolutions with channels last run on cuDNN 8's kernels
+    grouped: Literal["pytorch", "library"]  # whose kernel multiplies the rows of each expert
     norms_take_in: bool  # whether batch norms do the sum and the activation after them in their own kernels
+    complex_rotary: bool  # whether positions are turned as complex numbers, which compilers leave as they are
 
 
 class Gradients(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -165,10 +170,7 @@ class Splits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Stored(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Bytes of each local parameter in 16-bit training, and how shares are gathered.
-
-    Other precisions take the plan's precision table instead.
-    """
+    """Bytes of each local parameter in 16-bit training (others: the precision's table), and how shares are gathered."""
 
     weight: PerParameter  # as it rests
     gathered: PerParameter  # as zero3 gathers it
@@ -185,35 +187,31 @@ class Stored(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     reshard_pipeline: bool  # the same with more than one stage
     reshard_root: bool  # whether it does so for what is in no block (vocabulary, last norm)
     prefetch: Count  # blocks gathered ahead
+    offloads_beside: bool  # whether activations go to the host and come back beside kernels; else kernels wait
+    whole_experts: Literal["always", "alone", "never"]  # whether none is cut for zero2, zero3; alone: without epN
+    copied: bool  # whether gathered weights are copied out of their message, and gradients into theirs
+    keeps_messages: bool  # whether these are kept beside the next layer's, as memory of their own
     slice: Seconds  # of the host, for each rank's slice of each tensor that is gathered after the update
-
-
-class Stages(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How layers become stages, and which orders of micro-batches run."""
-
-    split: Literal["even", "parameters", "nanotron", "torchtitan"]
-    schedules: tuple[str, ...]
-    least_microbatches: Literal["any", "ranks - 1", "ranks"]  # of 1f1b
-    sends: Bytes  # of activations, that a stage hands to the next in a second at most; 0: as fast as links and network
-    interleaved: Literal["any", "multiple", "rounds"]  # asked of micro-batches: a multiple of the ranks, equal rounds
 
 
 class Alive(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is alive beside weights, states and saved activations, and what the device reports on top."""
 
     scatters_loss: bool  # whether the gradient of the losses is laid into zeros, as large as the logits, on its way
+    shared_loss_copies: Count  # as large as a rank's logits that the backward pass of a loss in shares makes besides
     new_gradients: bool  # whether the backward pass makes gradients, each when its layer is done; else they rest
     update_copies: Ratio  # states' worth of memory that an update of Adam by lists of tensors makes for itself
     cached_gradients: PerParameter  # freed 16-bit gradients that stay in the pool while states lie in shares
     gather: PerParameter  # copies while weights are gathered after a step on shares of the states
     managed: bool  # whether memory is the driver's to move: what a device does not hold pages to the host
-    usable: SomeShare  # of a device that a run can fill before its allocator fails
+    usable: SomeShare  # of a device that a run fills with room to spare
+    most: SomeShare  # of a device that a process can hold at all: beyond it allocations fail
     held: Depths  # tensor axis: bytes per token and hidden unit that streams hold back, by pipeline ranks, middle
     held_most: Depths  # the same, most; the least is none
     workspace: Ratios  # MiB that libraries keep in tensors, by architecture
     reserved: Divisor  # what the allocator reserves over what tensors take
-    context: Bytes  # device context, libraries
-    communicator: Bytes  # communicators of one set of axes
+    context: Bytes  # of libraries, beside the context of the device
+    communicators: bool  # whether ranks talk through communicators that hold buffers on the device
 
 
 class Defaults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -228,10 +226,12 @@ class Trainer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     execution: Execution
     host: Host
+    wrapped: Wrapped
     attention: Attention
     fusion: Fusion
     gradients: Gradients
     tensor: TensorAxis
+    experts: ExpertRows
     splits: Splits
     storage: Stored
     pipeline: Stages
@@ -268,7 +268,9 @@ CONSTANTS: Final = tuple(keys(Trainer))
 """The dotted keys of all constants, in order."""
 
 _FOLDER: Final = Path(__file__).with_name("trainers")
-_ABOUT: Final = ("summary", "era", "based_on", "alias_of")
+_ABOUT: Final = ("summary", "era", "snapshot_of", "based_on", "alias_of")
+_BY_WORD: Final = ("attention.peak", "fusion.hidden_passes", "memory.workspace", "gradients.overlap",
+                   "gradients.overlap_pipeline")  # fmt: skip
 
 
 def names() -> dict[str, str]:
@@ -280,6 +282,11 @@ def era(name: str) -> str:
     """The last year of what a trainer stands for, of one that is kept to repeat published runs; of today's nothing."""
     about, _ = _parts(_member(name, ""))
     return era(about["alias_of"]) if "alias_of" in about else about.get("era", "")
+
+
+def of_today(name: str) -> str:
+    """The trainer that a snapshot is of: published runs of one are of the other. Of all others, itself."""
+    return _parts(_member(name, ""))[0].get("snapshot_of", name)
 
 
 def trainer(name: str) -> Trainer:
@@ -355,34 +362,30 @@ def _parts(path: Path) -> tuple[dict[str, str], Table]:
     return about, table
 
 
+def _single(rules: Iterable[str]) -> list[str]:
+    return [one for rule in rules for one in rule.split(",")]
+
+
 def _check_words(made: Trainer, where: str) -> None:
     """Tables must say what holds for the words and numbers that they do not have; words must be known."""
-    for key in (
-        "attention.peak",
-        "fusion.hidden_passes",
-        "memory.workspace",
-        "gradients.overlap",
-        "gradients.overlap_pipeline",
-    ):
+    for key in _BY_WORD:
         if "any" not in dict(made.constant(key)):
             raise BadInput("no entry for `any`", where=f"{where}, {key}", fix="{ any = 0.5, hopper = 0.35 }")
     if 64 < made.host.sharpness < float("inf"):  # seconds to such a power are zero
         raise BadInput(f"{made.host.sharpness:g} is above 64", where=f"{where}, host.sharpness", fix="4, or inf")
     for key in ("memory.held", "memory.held_most"):
         depths = [depth for depth, _ in made.constant(key)]
-        if (
-            not all(depth.isdecimal() and len(depth) < 9 for depth in depths)
-            or depths[:1] != ["1"]
-            or depths != sorted(depths, key=int)
-        ):
+        spelt = all(depth.isdecimal() and len(depth) < 9 for depth in depths)
+        if not spelt or depths[:1] != ["1"] or depths != sorted(depths, key=int):
             fix = "{ 1 = 100, 2 = 5, 4 = 50, 8 = 75 }"
             raise BadInput(f"{depths} are not pipeline ranks from 1 up", where=f"{where}, {key}", fix=fix)
     words: tuple[tuple[str, Iterable[str], Iterable[str]], ...] = (
         ("legal.strategies", made.legal.strategies, strategies()),
         ("pipeline.schedules", made.pipeline.schedules, SCHEDULES),
         ("offered.schedules", made.offered.schedules, SCHEDULES),
-        ("offered.recompute", made.offered.recompute, (*RECOMPUTATIONS, "every")),
+        ("offered.recompute", _single(made.offered.recompute), (*RECOMPUTATIONS, *NUMBERED)),
         ("legal.precisions", made.legal.precisions, FORMATS),
+        ("experts.dispatch", [made.experts.dispatch], DISPATCHES),
         ("defaults.precision", [made.defaults.precision], FORMATS),
         ("defaults.optimizer", [made.defaults.optimizer], OPTIMIZERS),
     )

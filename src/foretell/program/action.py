@@ -8,6 +8,7 @@ from typing import TypeAlias
 import msgspec
 
 from foretell.model.operator import OperatorPart
+from foretell.plan.dispatch import RoutedRows
 from foretell.units import Quantity
 
 
@@ -59,6 +60,7 @@ class Communicate(msgspec.Struct, frozen=True, tag="communicate", tag_field="act
     messages: int = 1
     every: int = 1  # steps from one to the next
     slices: int = 0  # tensors of which the host cuts a slice for each rank, and copies it
+    rows: RoutedRows | None = None  # that travel to experts or home, in another way than row by row
 
     @property
     def sent(self) -> Quantity:
@@ -81,7 +83,7 @@ class Allocate(msgspec.Struct, frozen=True, tag="allocate", tag_field="action"):
 
     name: str
     bytes: Quantity
-    kind: str  # activation, gradient, gathered, working
+    kind: str  # activation, gradient, gathered, message, working
 
 
 class Free(msgspec.Struct, frozen=True, tag="free", tag_field="action"):

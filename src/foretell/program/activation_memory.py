@@ -30,6 +30,7 @@ from foretell.program.allocation_trace import (
     allocation_trace,
 )
 from foretell.program.body import NewGradient
+from foretell.program.stage_weights import UnitBytes
 from foretell.units import Quantity, at_least, somewhere
 
 
@@ -45,7 +46,7 @@ class StagePeaks(NamedTuple):
 class WeightBuffers(NamedTuple):
     """What weights add to the memory of passes: copies that are gathered for use, and gradients as they are made."""
 
-    gathered: tuple[float, ...] = ()  # bytes for one layer of each run; empty: none are gathered
+    gathered: tuple[UnitBytes, ...] = ()  # for one layer of each run; empty: none are gathered
     reshards: bool = True  # gathered ones are let go between the passes
     gradient: float = 0.0  # bytes for each element of a gradient that a backward pass makes
 
@@ -120,6 +121,8 @@ class AtPeak(NamedTuple):
 
     storages: dict[Storage, float]
     gathered_layers: tuple[int, ...]  # of each run, how many have their weights gathered
+    run: int  # that is at work
+    messages: float  # bytes of messages of weights and gradients beside it
 
 
 class StageTrace(NamedTuple):
@@ -175,7 +178,9 @@ class StageTrace(NamedTuple):
         played = max(range(interval.start, interval.stop + 1), key=lambda at: heights[at])
         alive = own.changes.play({} if forward else self.trace.kept, played)
         made = {one: self.elements[size] * weights.gradient for one, size in alive.items() if one[3] == "made"}
-        return AtPeak(self.bytes(alive) | made, profile.gathered_layers(forward, fullest, weights.reshards))
+        layers = profile.gathered_layers(forward, fullest, weights.reshards)
+        messages = profile.messages(weights, interval.run, forward) if weights.gathered else 0.0
+        return AtPeak(self.bytes(alive) | made, layers, interval.run, messages)
 
 
 class IntervalPeaks(NamedTuple):
@@ -271,9 +276,20 @@ class MemoryProfile:
 
     def raised(self, weights: WeightBuffers) -> Raised:
         """What weights add to the passes."""
-        forward, backward, kept, each = self._gathered(weights.gathered, weights.reshards)
+        forward, backward, kept, each = self._gathered([one.own for one in weights.gathered], weights.reshards)
+        if weights.gathered:
+            ahead = (self.messages(weights, one.run, True) for one in self.forward.intervals)
+            back = (self.messages(weights, one.run, False) for one in self.backward.intervals)
+            forward, backward = [*map(add, forward, ahead)], [*map(add, backward, back)]
         grown = (elements * weights.gradient for elements in self.backward.made)
         return Raised(forward, backward, [*map(add, backward, grown)], kept, each)
+
+    def messages(self, weights: WeightBuffers, run: int, forward: bool) -> float:
+        """Bytes of messages of weights and gradients that are there in a pass of a layer."""
+        own = weights.gathered[run]
+        if forward:
+            return own.ahead
+        return own.next + own.sums if self.runs_back[run] else 0.0
 
     def gathered_layers(self, forward: bool, interval: int, reshards: bool) -> tuple[int, ...]:
         """How many layers of each run have their weights gathered in an interval of a pass."""

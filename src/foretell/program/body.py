@@ -6,7 +6,6 @@ that begins and ends to be used.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -19,17 +18,16 @@ from foretell.model.memory_order import compiled_convolutions, turned_convolutio
 from foretell.model.operators.convolution import Convolution
 from foretell.model.operators.cross_entropy import CrossEntropy
 from foretell.model.resize import skeleton
-from foretell.plan.placement import Placement, Replicated
 from foretell.plan.recomputation import Recomputation
 from foretell.program.action import Action, Actions, Allocate, Communicate, Compute, Free, Phase
 from foretell.program.aliases import storage_owner
 from foretell.program.blocks import working_elements
 from foretell.program.casts import casting, operand_widths
+from foretell.program.gathered import GatheredCopies, gathered_copies, keeping_copies
 from foretell.program.kept import passes_gradient
 from foretell.program.lifetimes import End, Lifetimes, lifetimes
 from foretell.program.recomputed import Recomputed, recomputed
 from foretell.program.sharding.layout import Layout, TrafficMoment, has_weight_gradient
-from foretell.program.sharding.propagate import PlacementChange
 from foretell.program.weight_copies import weight_copies, widened_for, widening
 from foretell.units import WIDTH, Quantity
 
@@ -69,6 +67,7 @@ class Bodies:
     kept: Lifetimes = field(init=False)
     dropped: frozenset[tuple[int, int]] = field(init=False)  # storages that are made again
     index: _Index = field(init=False)
+    copies: GatheredCopies = field(init=False)
     turned: frozenset[tuple[int, int]] = field(init=False)
     widths: Widths = field(init=False)
     written: dict[tuple[str, int, int, int], tuple[Action | NewGradient, ...]] = field(
@@ -83,9 +82,16 @@ class Bodies:
         object.__setattr__(self, "widths", operand_widths(like, self.layout.casts))
         recompute = recomputed(like, self.rule)
         if self.rule.saves_sums:
-            came = {(at, moment.node) for at, moment in self.layout.travels if moment.brings}
+            came = {
+                (at, moment.node) for (at, moment), found in self.layout.travels.items() if _scatters(moment, found)
+            }
             recompute = recompute._replace(again=recompute.again - came)
+        copies = gathered_copies(self.layout)
+        if self.rule.at_once:  # gathers are none of the operators that are saved
+            copies = copies._replace(keepers={})
+        like = keeping_copies(like, copies)
         remade = lifetimes(like, recompute.inside)
+        object.__setattr__(self, "copies", copies)
         object.__setattr__(self, "recomputed", recompute)
         object.__setattr__(self, "remade", remade)
         kept = lifetimes(like, recompute.inside, recompute.again) if recompute.again else remade
@@ -138,7 +144,7 @@ class Bodies:
 
     def _forward(self, at: int, index: int, lives: Lifetimes, again: bool) -> Iterator[Action]:
         node = self.layout.graph.blocks[at].nodes[index]
-        yield from self._copies(at, index)
+        yield from self._copies(at, index, again)
         yield from self.layout.moving(at, TrafficMoment(index, "forward", after=False, gradient=False))
         for number in lives.begins.get((at, index), ()):
             if not (again and (at, number) in self.index.handed_on):
@@ -149,7 +155,7 @@ class Bodies:
         yield from self.layout.moving(at, TrafficMoment(index, "forward", after=True, gradient=False))
         for end in lives.forward.get((at, index), ()):
             yield self._free(end)
-        yield from self._copies_end(at, index)
+        yield from self._copies_end(at, index, again)
 
     def _again(self, at: int, indices: list[int]) -> Iterator[Action]:
         """Operators that run again: what is there already stays, and what no backward pass needs goes at the end."""
@@ -239,6 +245,9 @@ class Bodies:
                 yield self._free(end)
         for end in self.kept.backward.get((at, index), ()):
             yield self._free(end)
+        for (block, number), keeper in self.copies.keepers.items():
+            if (block, keeper) == (at, index):
+                yield Free(f"{self._name(at, number)} gathered", self._copy_bytes(at, number))
 
     def _casts(self, at: int, node: Node, event: type[Allocate] | type[Free]) -> Iterator[Action]:
         """Copies of weights in 16 bits that products keep for their backward pass."""
@@ -248,10 +257,12 @@ class Bodies:
                 yield Allocate(name, copy.bytes, "activation") if event is Allocate else Free(name, copy.bytes)
 
     def _scattered(self, at: int, node: Node, event: type[Allocate] | type[Free]) -> Iterator[Action]:
-        """PyTorch's loss lays the gradient of each row's loss into zeros, as large as the logits, on its way."""
-        if self.layout.scatters_loss and isinstance(node.operator, CrossEntropy):
+        """PyTorch's loss lays the gradient of each row's loss into zeros, as large as the logits, on its way; of logits
+        in shares it adds their exponentials to these, and scales the sum."""
+        if self.layout.loss_copies and isinstance(node.operator, CrossEntropy):
             logits = node.inputs[0].tensor
-            name, size = f"{self._name(at, logits)} scattered", self.layout.bytes(at, logits)
+            name = f"{self._name(at, logits)} scattered"
+            size = self.layout.loss_copies * self.layout.bytes(at, logits)
             yield Allocate(name, size, "gradient") if event is Allocate else Free(name, size)
 
     def _gradients_begin(self, at: int, index: int, node: Node) -> Iterator[Action]:
@@ -288,16 +299,25 @@ class Bodies:
 
     # copies in another placement
 
-    def _copies(self, at: int, index: int) -> Iterator[Action]:
-        for number, instead in self.index.versions.get((at, index), {}).items():
-            yield Allocate(
-                f"{self._name(at, number)} gathered", self.layout.wire_bytes(at, number, instead), "gathered"
-            )
+    def _copies(self, at: int, index: int, again: bool) -> Iterator[Action]:
+        for number, instead in self.copies.begins.get((at, index), {}).items():
+            kind = "activation" if self._keeps_copy(at, number, again) else "gathered"
+            yield Allocate(f"{self._name(at, number)} gathered", self.layout.wire_bytes(at, number, instead), kind)
 
-    def _copies_end(self, at: int, index: int) -> Iterator[Action]:
-        """A gathered copy lives until the last operator of the block that reads the tensor."""
-        for number, instead in self.index.copies_end.get((at, index), {}).items():
-            yield Free(f"{self._name(at, number)} gathered", self.layout.wire_bytes(at, number, instead))
+    def _copies_end(self, at: int, index: int, again: bool) -> Iterator[Action]:
+        """A gathered copy lives until the last operator of the block that reads it, if none keeps it."""
+        for number, instead in self.copies.ends.get((at, index), {}).items():
+            if not self._keeps_copy(at, number, again):
+                yield Free(f"{self._name(at, number)} gathered", self.layout.wire_bytes(at, number, instead))
+
+    def _keeps_copy(self, at: int, number: int, again: bool) -> bool:
+        """Whether a copy that is made now waits for the backward pass: not if its reader runs again there."""
+        keeper = self.copies.keepers.get((at, number))
+        return keeper is not None and (again or (at, keeper) not in self.recomputed.again)
+
+    def _copy_bytes(self, at: int, number: int) -> Quantity:
+        found = (made[number] for (block, _), made in self.copies.begins.items() if block == at and number in made)
+        return self.layout.wire_bytes(at, number, next(found))
 
     # names and sizes
 
@@ -347,6 +367,11 @@ def _actions(written: tuple[Action | NewGradient, ...]) -> Actions:
     return tuple(one for one in written if not isinstance(one, NewGradient))
 
 
+def _scatters(moment: TrafficMoment, messages: tuple[Communicate, ...]) -> bool:
+    """Whether what an operator brings is summed into shares: of all collectives the one that torchtitan saves."""
+    return moment.brings and any(one.kind == "reduce-scatter" for one in messages)
+
+
 class _Index:
     """What bodies look up about a layout, found once."""
 
@@ -357,29 +382,11 @@ class _Index:
             (at, number) for (at, _), made in lives.begins.items() for number in made if (at, number) not in ended
         }
         self.reader: dict[tuple[int, int], int] = {}  # who reads a tensor last, of those that have a backward pass
-        last: dict[tuple[int, int], int] = {}
         self.flows: set[tuple[int, int]] = set()  # tensors that a gradient comes back to
         for at, block in enumerate(layout.graph.blocks):
             for index, node in enumerate(block.nodes):
                 for operand in node.inputs:
-                    last[at, operand.tensor] = index
                     if node.gradients:
                         self.reader[at, operand.tensor] = index
                 if node.gradients:
                     self.flows.add((at, node.outputs[0]))
-        # copies of operands in another placement: where they begin, and after which operator they end
-        self.versions: dict[tuple[int, int], dict[int, dict[str, Placement]]] = defaultdict(dict)
-        self.copies_end: dict[tuple[int, int], dict[int, dict[str, Placement]]] = defaultdict(dict)
-        for axis, one in zip(layout.axes, layout.spreads, strict=True):
-            for change in one.changes:
-                if _copies(change):
-                    end = last[change.block, change.tensor]
-                    for found, node in ((self.versions, change.node), (self.copies_end, end)):
-                        found[change.block, node].setdefault(change.tensor, {})[axis.name] = change.target
-
-
-def _copies(change: PlacementChange) -> bool:
-    """Whether a change makes a larger copy of an operand for some operators."""
-    return (
-        not change.after and not change.gradient and change.phase == "forward" and isinstance(change.target, Replicated)
-    )

@@ -20,6 +20,7 @@ from foretell.plan.storage import STORAGES, Storage
 from foretell.plan.strategy import MeshAxis
 from foretell.program.action import Communicate, TrafficKind
 from foretell.program.sharding.transition import travel
+from foretell.program.stage_weights import UnitMessages
 from foretell.program.weights import Weight
 from foretell.units import product
 
@@ -70,7 +71,22 @@ class Exchanges:
                 yield msgspec.structs.replace(message, slices=slices) if slices else message
 
     def gathered_bytes(self, weights: Sequence[Weight]) -> float:
-        return sum(weight.elements * weight.times * self._width(weight) for weight in weights)
+        return sum(self._gathered(weight) * weight.times * self._width(weight) for weight in weights)
+
+    def _gathered(self, weight: Weight) -> int:
+        return weight.gathered(self.ranks(weight.shared)) if weight.shared else weight.elements
+
+    def summed_bytes(self, weights: Sequence[Weight]) -> float:
+        """Bytes read and written where the gradients of some weights go into the message that sums them."""
+        return self.gathered_bytes([one for one in weights if one.trainable]) + self.message_bytes(weights)
+
+    def messages(self, unit: Sequence[Weight], sums: bool) -> UnitMessages:
+        """Bytes of what some weights are gathered into, and of what their gradients leave in, if they do each time."""
+        return UnitMessages(self.gathered_bytes(unit), self.message_bytes(unit) if sums else 0.0)
+
+    def message_bytes(self, weights: Sequence[Weight]) -> float:
+        """Bytes of the message that sums the gradients of some weights, which has room for what is padded."""
+        return sum(self._gathered(one) * one.times for one in weights if one.trainable) * self.gradient_bytes
 
     def _width(self, weight: Weight) -> float:
         """Bytes of its elements as they are gathered: in few bits where it lies so."""
@@ -117,7 +133,10 @@ class Exchanges:
 
     def _reduced(self, bucket: list[Weight]) -> tuple[Communicate, ...]:
         """The sums of a bucket; other stages may have one like it."""
-        key = tuple((weight.rows, weight.columns, weight.summed, weight.shared, weight.dense) for weight in bucket)
+        key = tuple(
+            (weight.rows, weight.columns, weight.summed, weight.shared, weight.dense, weight.together)
+            for weight in bucket
+        )
         if key not in self.known:
             self.known[key] = tuple(self.reduce([weight._replace(times=1) for weight in bucket], BUCKET))
         return self.known[key]
@@ -148,11 +167,17 @@ class Exchanges:
         return self.sums(weight.summed, weight.shared)
 
     def sums(self, summed: tuple[str, ...], shared: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Axes that sum a gradient for everybody: those of layers first, those of samples at last."""
+        """Axes that sum a gradient for everybody: those of layers first, those of samples at last.
+
+        Among the latter are those that divide layers in a part and samples in the rest: weights of the part lie in
+        shares, and it is those of the rest that are summed.
+        """
         if summed == shared:
             return (), ()
         rest = [name for name in summed if name not in shared and not self._apart(self.axes[name])]
-        layers = tuple(name for name in rest if self.axes[name].splitting.weighted)
+        layers = tuple(
+            name for name in rest if self.axes[name].splitting.weighted and not self.axes[name].splitting.rest
+        )
         return layers, tuple(name for name in rest if name not in layers)
 
     @staticmethod

@@ -10,6 +10,7 @@ import msgspec
 from foretell.model.graph import Graph
 from foretell.model.layers import EqualLayers
 from foretell.plan.axis_names import AxisName
+from foretell.plan.dispatch import dispatch
 from foretell.program.action import Action, Communicate, Phase, TrafficKind
 from foretell.program.body import Body
 from foretell.program.boundary import Border, CutTensor, messages
@@ -17,9 +18,9 @@ from foretell.program.exchange import BUCKET
 from foretell.program.expanded import ExpandedProgram, Layer, RankKind, Stage, StageMemory
 from foretell.program.program import Program
 from foretell.program.rank_program import kind_of
-from foretell.program.stage_weights import StageWeights
+from foretell.program.stage_weights import StageWeights, UnitBytes
 from foretell.program.weights import Weight
-from foretell.units import product
+from foretell.units import product, show_bytes
 
 
 def expand(program: Program, borders: bool = True) -> ExpandedProgram:
@@ -59,7 +60,35 @@ def _notes(program: Program) -> Iterator[str]:
             continue
         for path, why in one.whole:
             yield f"{path} is replicated on every rank of {one.axis.name}: {why}"
+    yield from _padded_experts(program)
+    yield from _gathered_tokens(program)
     yield from program.setting.graph.warnings
+
+
+def _padded_experts(program: Program) -> Iterator[str]:
+    """Experts that are not cut, of which there are fewer than ranks that share them."""
+    for at in range(program.partition.count):
+        for weight in program.own(at):
+            ranks = program.weight_state.exchanges.ranks(weight.shared) if weight.shared else 1
+            if weight.together > 1 and weight.stack % ranks:
+                whole = weight.gathered(ranks) // (weight.elements // weight.stack)
+                yield (
+                    f"{weight.stack} experts in shares of {ranks} ranks: none is cut, and each message of their "
+                    f"weights and gradients has room for {whole}; `shardN` over {weight.stack} ranks or `epN` "
+                    "does without"
+                )
+                return
+
+
+def _gathered_tokens(program: Program) -> Iterator[str]:
+    """Tokens of all ranks that lie on each of them, where they go everywhere."""
+    rows = [(one, one.rows) for found in program.layout.travels.values() for one in found if one.rows]
+    sizes = {one.payload / to.reach.chosen * one.ranks for one, to in rows if not dispatch(to.dispatch).routed}
+    if sizes:
+        yield (
+            f"tokens of all ranks that divide the experts lie on each of them while rows are sorted: memory does not "
+            f"count these {show_bytes(max(map(float, sizes)))}"
+        )
 
 
 class _StageWriter:
@@ -137,14 +166,15 @@ class _StageWriter:
 
     def _layers(self, own: Sequence[EqualLayers], care: StageWeights) -> Iterator[Layer]:
         seen: set[str] = set()
-        for run in own:
+        sizes = care.gathered_for(own) or (UnitBytes(),) * len(own)
+        for run, size in zip(own, sizes, strict=True):
             name = layer_names(self.graph, run)
             forward, backward = self.program.rank_program.actions(kind_of(run))
             bodies = Body(name, Phase.FORWARD, forward), Body(name, Phase.BACKWARD, backward)
             first = run.layer and run.layer not in seen
             seen.add(run.layer)
             if first and run.layer in care.units:
-                bodies = self.weight_state.with_gathers(*bodies, care.units[run.layer])
+                bodies = self.weight_state.with_gathers(*bodies, care.units[run.layer], size)
             if first and run.layer in care.host:
                 bodies = self.weight_state.with_copies(*bodies, care.host[run.layer])
             yield Layer(name, run.times, *bodies, run)

@@ -14,9 +14,12 @@ from foretell.model.graph import Graph
 from foretell.model.layers import by_layers
 from foretell.model.resize import skeleton, with_samples
 from foretell.plan.axis_names import AxisName
+from foretell.plan.kept import Kept
 from foretell.plan.plan import Plan
 from foretell.plan.policies.batchnorm import BatchNorm
+from foretell.plan.policies.execution import Execution
 from foretell.plan.policies.imbalance import Imbalance
+from foretell.plan.policies.loss import Loss
 from foretell.plan.policies.offload import Offload
 from foretell.plan.policies.precision import Precision
 from foretell.plan.policies.recompute import Recompute
@@ -43,13 +46,13 @@ from foretell.units import WIDTH, ceil_div, product, whole_numbers
 def lower(setting: Setting, block: int = 0) -> Program:
     """The program of a plan that fits (see `legality.refusals`); `block` is that of `Conventions`."""
     plan, trainer, axes = setting.plan, setting.trainer, mesh(setting.plan)
-    graph = as_lowered(as_trained_by(plan, setting.graph), axes, trainer)
+    graph = as_lowered(as_trained_by(plan, setting.graph), axes, plan, trainer)
     pipeline = plan.axis(Pipeline) or Pipeline(ranks=1)
     return Program(
         setting,
         axes,
         graph,
-        pipeline_partition(skeleton(graph), pipeline, trainer.pipeline.split),
+        pipeline_partition(skeleton(graph), pipeline, trainer.pipeline.split, plan.policy(Recompute).spares),
         local_of(graph, axes, plan, trainer, block),
         WeightStatePlan(setting, axes),
     )
@@ -89,7 +92,7 @@ def local_program(
         with_samples(graph, like) if divided else skeleton(graph),
         samples,
         space,
-        _conventions(plan, trainer, block),
+        _conventions(plan, trainer, space, block),
         trainer.tensor.vocabulary_multiple * product(axis.ranks for axis in space if axis.splitting.flows),
         plan.policy(Recompute).rule.of_one_layer(),
         plan.policy(Offload).activations,
@@ -103,7 +106,7 @@ def spread_alike(
     """Numbers of samples, those together that axes divide in the same way."""
     if not any(axis.splitting.shares_samples for axis in space):
         return [tuple(samples)] if samples else []
-    conventions, found = _conventions(plan, trainer), list[tuple[list[Sharding], list[int]]]()
+    conventions, found = _conventions(plan, trainer, space), list[tuple[list[Sharding], list[int]]]()
     for count in samples:
         spreads = [propagate(with_samples(graph, count), axis, conventions) for axis in space]
         same = next((counts for like, counts in found if like == spreads), None)
@@ -151,30 +154,57 @@ def _layout(
     return layout(graph, space, conventions, padding, imbalance, sizes)
 
 
-def _conventions(plan: Plan, trainer: Trainer, block: int = 0) -> Conventions:
+def _divides_loss(trainer: Trainer, space: tuple[MeshAxis, ...]) -> bool:
+    return trainer.tensor.loss == "shares" and any(axis.splitting.flows for axis in space)
+
+
+def kept_by(plan: Plan, trainer: Trainer, space: tuple[MeshAxis, ...]) -> Kept:
+    """What kernels keep, as the plan has them started."""
+    if form := plan.policy(Loss).form:
+        return msgspec.structs.replace(trainer.kept, loss=form)
+    mode = plan.policy(Execution).mode
+    compiled = trainer.execution == "compiled" if mode == "trainer" else mode == "compiled"
+    if not compiled or trainer.kept.compiled_loss == "as eager" or _divides_loss(trainer, space):
+        return trainer.kept
+    return msgspec.structs.replace(trainer.kept, loss=trainer.kept.compiled_loss)
+
+
+def _loss_copies(plan: Plan, trainer: Trainer, space: tuple[MeshAxis, ...]) -> int:
+    """Of logits in shares where an axis divides them, else of whole ones."""
+    if _divides_loss(trainer, space):
+        return trainer.memory.shared_loss_copies
+    return int(trainer.memory.scatters_loss and kept_by(plan, trainer, space).loss not in ("read", "chunks"))
+
+
+def _conventions(plan: Plan, trainer: Trainer, space: tuple[MeshAxis, ...], block: int = 0) -> Conventions:
     form = plan.policy(Precision).format
+    few = form.operand if form.operand < WIDTH[form.activation] else 0.0
     return Conventions(
         each_consumer=trainer.tensor.reduce == "consumer",
         gather_again=trainer.tensor.regather,
         late_sums=trainer.splits.sums == "gathered",
         synchronised=plan.policy(BatchNorm).synchronised,
         gathers_logits=trainer.tensor.loss == "gathered",
-        scatters_loss=trainer.tensor.loss == "gathered" and trainer.memory.scatters_loss,
+        loss_copies=_loss_copies(plan, trainer, space),
         whole_bias=trainer.tensor.row_bias == "whole",
         autocast=form.autocast,
         casts=form.autocast and by_operators(trainer),
         compiled=trainer.execution == "compiled",
-        in_place=trainer.kept.loss != "logarithms",
-        low=form.operand if trainer.kept.low == "cast" and form.operand < WIDTH[form.activation] else 0.0,
+        in_place=trainer.kept.loss in ("softmax", "logits", "chunks") or bool(plan.policy(Loss).form),
+        low=few if trainer.kept.low != "read" else 0.0,
         block=block,
+        gates=trainer.kept.low == "gates",
+        attended=trainer.kept.attended,
+        sent=few if trainer.experts.sent == "cast" else 0.0,
+        dispatch=trainer.experts.dispatch,
     )
 
 
-def as_lowered(graph: Graph, axes: tuple[MeshAxis, ...], trainer: Trainer) -> Graph:
+def as_lowered(graph: Graph, axes: tuple[MeshAxis, ...], plan: Plan, trainer: Trainer) -> Graph:
     """The model as a program refers to it: a block for each layer, or for equal ones, with what kernels keep.
 
     Without repetitions where a part of it may begin and end anywhere.
     """
     if any(axis.splitting.only for axis in axes):
         graph = msgspec.structs.replace(graph, blocks=written_out(graph.blocks))
-    return with_samples(as_kept(by_layers(skeleton(graph)), trainer.kept), graph.batch)
+    return with_samples(as_kept(by_layers(skeleton(graph)), kept_by(plan, trainer, axes)), graph.batch)

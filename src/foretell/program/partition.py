@@ -9,13 +9,14 @@ from __future__ import annotations
 import functools
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import NamedTuple, TypeAlias
 
 from foretell.caches import forgettable
 from foretell.model.evaluated import trains
 from foretell.model.graph import Graph
 from foretell.model.layers import EqualLayers, LayerPiece, runs
+from foretell.plan.recomputation import Recomputation
 from foretell.plan.schedule import Schedule, find
 from foretell.plan.strategies.pipeline import Pipeline
 from foretell.program.boundary import BoundaryCrossing, crossings
@@ -35,14 +36,37 @@ class ModelParts(NamedTuple):
     parts: tuple[tuple[LayerPiece, ...], ...]
     runs: tuple[tuple[EqualLayers, ...], ...]
     crossings: tuple[tuple[BoundaryCrossing, ...], ...]
+    spared: frozenset[str] = frozenset()  # layers that save all, whatever else runs again
 
 
 @forgettable
 @functools.lru_cache(maxsize=1024)
-def model_parts(graph: Graph, count: int, split: tuple[int, ...], rule: str) -> ModelParts:
-    """Cut a model into so many parts."""
+def model_parts(
+    graph: Graph, count: int, split: tuple[int, ...], rule: str, spares: Recomputation | None = None
+) -> ModelParts:
+    """Cut a model into so many parts; `spares` says which layers of each save all, if some do."""
     parts = stages(graph, count, split, rule)
+    if spares is not None:
+        whole = model_parts(graph, count, split, rule)
+        names = [list(dict.fromkeys(piece.layer for piece in part if piece.layer)) for part in parts]
+        told = frozenset(name for own in names for layer, name in enumerate(own) if spares.spares(layer))
+        each = zip(whole.runs, names, strict=True)
+        return whole._replace(runs=tuple(tuple(_told_apart(own, of, spares)) for own, of in each), spared=told)
     return ModelParts(parts, tuple(runs(part) for part in parts), crossings(graph, parts))
+
+
+def _told_apart(own: Sequence[EqualLayers], names: list[str], rule: Recomputation) -> Iterator[EqualLayers]:
+    """The runs of a stage of these layers, cut where layers that run again meet those that a rule spares."""
+    for run in own:
+        if not run.layer:
+            yield run
+            continue
+        layer = first = names.index(run.layer)
+        spared = [rule.spares(one) for one in range(first, first + run.times)]
+        for word, same in groupby(spared):
+            times = len(list(same))
+            yield run._replace(first=run.first + layer - first, times=times, layer=names[layer], spared=word)
+            layer += times
 
 
 class StageSignature(NamedTuple):
@@ -75,13 +99,13 @@ class StageSignature(NamedTuple):
 class PipelinePartition:
     """One model on one pipeline."""
 
-    def __init__(self, graph: Graph, pipeline: Pipeline, rule: str) -> None:
+    def __init__(self, graph: Graph, pipeline: Pipeline, rule: str, spares: Recomputation | None) -> None:
         self.graph = graph
         self.ranks = pipeline.ranks
         schedule = find(pipeline.schedule if self.ranks > 1 else "1f1b")
         self.schedule: Schedule = schedule if trains(graph) else schedule.forward_only()
         self.chunks = (pipeline.chunks or self.schedule.least_chunks) if self.ranks > 1 else 1
-        self.row = model_parts(graph, self.schedule.parts(self.ranks, self.chunks), pipeline.split, rule)
+        self.row = model_parts(graph, self.schedule.parts(self.ranks, self.chunks), pipeline.split, rule, spares)
         self.part = [self.schedule.part_of(at, self.ranks, self.chunks) for at in range(self.count)]
         self.rank = [self.schedule.rank_of(at, self.ranks, self.chunks) for at in range(self.count)]
 
@@ -129,7 +153,7 @@ class PipelinePartition:
         """For each part its weights that other blocks use too: stages may share them."""
         several = shared_between_blocks(self.graph)
         kinds = ((kind_of(run) for run in own) for own in self.row.runs)
-        homes = ((home for kind in own for home in parameters_of(self.graph, *kind)) for own in kinds)
+        homes = ((home for kind in own for home in parameters_of(self.graph, *kind.operators)) for own in kinds)
         return tuple(frozenset((*home, 0) for home in own if home in several) for own in homes)
 
     @functools.cached_property
@@ -252,6 +276,11 @@ def _equal_layers(run: EqualLayers, alone: bool) -> Iterator[EqualLayers]:
 
 @forgettable
 @functools.lru_cache(maxsize=1024)
-def pipeline_partition(graph: Graph, pipeline: Pipeline, rule: str) -> PipelinePartition:
-    """Cut a model for a pipeline, where the plan does not say how by a trainer's rule."""
-    return PipelinePartition(graph, pipeline, rule)
+def pipeline_partition(
+    graph: Graph, pipeline: Pipeline, rule: str, spares: Recomputation | None = None
+) -> PipelinePartition:
+    """Cut a model for a pipeline, where the plan does not say how by a trainer's rule.
+
+    `spares` is a recomputation that leaves some layers of a stage as they are.
+    """
+    return PipelinePartition(graph, pipeline, rule, spares)

@@ -26,6 +26,7 @@ from foretell.program.partition import Key, PipelinePartition
 from foretell.program.rank_program import RankProgram
 from foretell.program.sharding.layout import Layout
 from foretell.program.stage_activations import activation_peaks
+from foretell.program.stage_weights import UnitBytes
 from foretell.program.weight_state import WeightStatePlan
 from foretell.program.weights import Weight
 
@@ -95,7 +96,7 @@ class Program:
         """The pipeline ranks that have each of a stage's weights."""
         return self.partition.holders(at, own)
 
-    def peaks(self, at: int, gathered: tuple[float, ...] = ()) -> StagePeaks:
+    def peaks(self, at: int, gathered: tuple[UnitBytes, ...] = ()) -> StagePeaks:
         """What a micro-batch holds on a stage, where gradients of weights have their own place."""
         own = self.partition.signature_runs[self.partition.stage_signatures[at]]
         return activation_peaks(

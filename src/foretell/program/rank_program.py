@@ -11,7 +11,9 @@ import functools
 from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple
 
+from foretell.model.graph import Node
 from foretell.model.layers import EqualLayers
+from foretell.model.operators.cross_entropy import CrossEntropy
 from foretell.model.resize import skeleton
 from foretell.plan.recomputation import Recomputation
 from foretell.program.action import Actions, Allocate, Copy, Free
@@ -30,6 +32,9 @@ from foretell.program.stage_runs import StackedRuns, StageRuns, Uneven
 from foretell.program.weights import Weight, sampled, used
 from foretell.units import Quantity
 
+LOSS = 4
+"""Bytes of the number of rows that a loss is a mean over."""
+
 
 class BlockKind(NamedTuple):
     """Operators of a block; equal layers, wherever they are, are of one kind."""
@@ -37,10 +42,16 @@ class BlockKind(NamedTuple):
     block: int
     start: int
     stop: int
+    spared: bool = False  # they save all, whatever else runs again
+
+    @property
+    def operators(self) -> tuple[int, int, int]:
+        """The block, the first of its operators, and the one after the last."""
+        return self[:3]
 
 
 def kind_of(run: EqualLayers) -> BlockKind:
-    return BlockKind(run.block, run.start, run.stop)
+    return BlockKind(run.block, run.start, run.stop, run.spared)
 
 
 class RankProgram:
@@ -68,10 +79,15 @@ class RankProgram:
         found.actions = functools.cache(found._actions)
         return found
 
+    def bodies_of(self, kind: BlockKind) -> Bodies:
+        """Where the passes of a kind of layer are written: with what runs again, or without."""
+        return self.plain.bodies if kind.spared else self.bodies
+
     def _actions(self, kind: BlockKind) -> tuple[Actions, Actions]:
         """The forward and the backward pass of a kind of layer."""
-        forward = self.bodies.forward(*kind, "").actions
-        backward = self.bodies.backward(*kind, "").actions
+        bodies = self.bodies_of(kind)
+        forward = bodies.forward(*kind.operators, "").actions
+        backward = bodies.backward(*kind.operators, "").actions
         if self is self.resident:
             return forward, backward
         kept = self.copied(kind)
@@ -81,14 +97,25 @@ class RankProgram:
         """Bytes of activations that go to the host in a forward pass, and come back in the backward pass."""
         if self is self.resident:
             return 0
-        forward = self.bodies.forward(*kind, "").actions
+        forward = self.bodies_of(kind).forward(*kind.operators, "").actions
         begun = {a.name: a.bytes for a in forward if isinstance(a, Allocate) and a.kind == "activation"}
         ended = {a.name for a in forward if isinstance(a, Free) and a.when == "every"}
-        return sum(size for name, size in begun.items() if name not in ended)
+        return sum(size for name, size in begun.items() if name not in ended) - self.of_losses(kind)
+
+    def of_losses(self, kind: BlockKind) -> Quantity:
+        """Bytes that the losses of a kind of layer keep: as much as logits in their width, or the logits themselves.
+
+        They stay on the device when activations go to the host: a loss runs outside the modules whose saved tensors go
+        (torch.autograd.graph.save_on_cpu around a model; torchtune 0.6, recipes/full_finetune_single_device.py).
+        """
+        at, start, stop = kind.operators
+        found = (node.inputs[0].tensor for node in self.graph.blocks[at].nodes[start:stop] if _is_loss(node))
+        size = self.layout.held_bytes if self.layout.pieces else self.layout.bytes
+        return sum(size(*self.graph.home(at, logits)[:2]) + LOSS for logits in found)
 
     def _weights(self, kind: BlockKind) -> tuple[Weight, ...]:
         """The weights that a kind of layer uses, as the first of its repetitions has them."""
-        return used(self.layout, *kind)
+        return used(self.layout, *kind.operators)
 
     def _runs_back(self, kind: BlockKind) -> bool:
         """Whether a kind of layer has a backward pass; frozen ones may have none."""
@@ -134,5 +161,10 @@ class RankProgram:
 
     def _memory(self, kind: BlockKind) -> LayerMemory:
         """What a kind of layer allocates and frees."""
-        passes = self.bodies.forward(*kind, "").actions, self.bodies.making(*kind)
+        bodies = self.bodies_of(kind)
+        passes = bodies.forward(*kind.operators, "").actions, bodies.making(*kind.operators)
         return LayerMemory.of(*passes, self.layout.samples)
+
+
+def _is_loss(node: Node) -> bool:
+    return isinstance(node.operator, CrossEntropy) and bool(node.gradients)

@@ -11,9 +11,9 @@ from foretell.plan.policies.offload import Offload
 from foretell.plan.policies.recompute import Recompute
 from foretell.plan.recomputation import Recomputation
 from foretell.program.activation_memory import StagePeaks, WeightBuffers
-from foretell.program.rank_program import RankProgram
+from foretell.program.rank_program import RankProgram, kind_of
 from foretell.program.stage_runs import StackedRuns, StageRuns
-from foretell.units import at_least, ceil_div, somewhere
+from foretell.units import Quantity, at_least, ceil_div, somewhere
 
 
 def activation_peaks(
@@ -25,9 +25,9 @@ def activation_peaks(
     if somewhere(own.layers) and somewhere(rule.together(own.layers) > 1):
         peaks = _segmented(local, own, rule, peaks)
     if somewhere(own.layers) and plan.policy(Offload).activations:  # two layers at a time: one at work, one on its way
-        waiting = 2 * peaks.kept / at_least(own.layers, 2)
-        gone = peaks.kept - waiting
-        peaks = StagePeaks(waiting, *(peak - gone for peak in peaks[1:]))
+        stays = _of_losses(local, own)
+        gone = (peaks.kept - stays) * (1 - 2 / at_least(own.layers, 2))
+        peaks = StagePeaks(*(peak - gone for peak in peaks))
     if not own.inputs:
         return peaks
     given = sum(local.layout.held_bytes(*home) for home in own.inputs)  # samples stay, whatever runs again
@@ -42,6 +42,13 @@ def _segmented(local: RankProgram, own: StageRuns | StackedRuns, rule: Recomputa
     each = at_least(whole - ends, 0.0) / own.layers
     size = rule.together(own.layers)
     kept = ends + ceil_div(own.layers, size) * inputs
-    gone = peaks.kept - kept
-    again = (size - 1) * each - gone
-    return StagePeaks(kept, peaks.forward_peak - gone, peaks.backward_peak + again, peaks.making_peak + again)
+    again = (size - 1) * each - (peaks.kept - kept)
+    if rule.with_ends:
+        given = bool(StageRuns(local.graph, own.runs[:1]).inputs)  # samples, which are counted apart
+        kept = _of_losses(local, own) + (0.0 if given else inputs)
+    forward = peaks.forward_peak - (peaks.kept - kept)
+    return StagePeaks(kept, forward, peaks.backward_peak + again, peaks.making_peak + again)
+
+
+def _of_losses(local: RankProgram, own: StageRuns | StackedRuns) -> Quantity:
+    return sum(local.of_losses(kind_of(run)) for run in own.runs)

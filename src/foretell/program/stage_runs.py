@@ -21,7 +21,7 @@ class StageRuns:
         self.stackable = self.times > PLAYED and bool(runs[long].layer)
         self.alike = tuple(
             (
-                run[:3],
+                (*run[:3], run.spared),
                 min(run.times, PLAYED + 1) if at == long else run.times,
                 run.first == 0,
                 run.first + run.times == graph.blocks[run.block].times,

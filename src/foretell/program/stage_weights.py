@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from foretell.model.layers import EqualLayers
-from foretell.program.action import Action, Communicate
+from foretell.program.action import Action, Allocate, Communicate, Free
 from foretell.program.updates import Updated
 from foretell.program.weights import Weight
 
@@ -28,12 +29,37 @@ class PersistentBytes:
         return sum(one.elements for one in self.updates)
 
 
+class UnitMessages(NamedTuple):
+    """Bytes of the messages of one layer's weights, where these are memory of their own."""
+
+    gather: float = 0.0  # what its weights are gathered into, before each is copied out of it
+    sums: float = 0.0  # what its gradients are copied into, to be summed
+
+
+class UnitBytes(NamedTuple):
+    """What the weights of a run's layers take while one of them runs."""
+
+    own: float = 0.0  # its weights, gathered or from the host
+    ahead: float = 0.0  # in the forward pass: the message that its weights came in
+    next: float = 0.0  # in the backward pass: the message of the layer whose turn is next
+    sums: float = 0.0  # and that of the gradients of the layer whose turn was before
+
+
+def beside(actions: Sequence[Action], name: str, gather: float, sums: float) -> list[Action]:
+    """A pass of a layer, with the messages of weights and of gradients whose memory is held meanwhile."""
+    held = {f"{name}, gathered": (gather, "message"), f"{name}, summed": (sums, "gradient")}
+    begin = [Allocate(one, size, kind) for one, (size, kind) in held.items() if size]
+    return [*begin, *actions, *(Free(one.name, one.bytes) for one in begin)]
+
+
 @dataclass(frozen=True)
 class StageWeights:
     """The care of one stage's weights."""
 
     units: dict[str, list[Weight]]  # weights that are gathered for each use, by their layer
     sizes: dict[str, float]  # bytes that each layer's weights take while it runs, gathered or from the host
+    messages: dict[str, UnitMessages]  # and what they travel in, where that is memory of its own
+    again: bool  # whether weights are let go between the passes, and gathered once more
     root: list[Weight]  # those of no layer, gathered at the start of a pass
     twice: list[Weight]  # and of the backward pass once more
     host: dict[str, list[Weight]]  # weights that come from the host for each use, by their layer
@@ -48,13 +74,27 @@ class StageWeights:
         """All that is done once a step."""
         return (*self.sums, *self.ending)
 
-    def gathered_for(self, runs: Sequence[EqualLayers]) -> tuple[float, ...]:
-        """Bytes that each run of layers gathers; empty where none does."""
+    def gathered_for(self, runs: Sequence[EqualLayers], messages: bool = True) -> tuple[UnitBytes, ...]:
+        """Bytes for the weights of each run of layers; empty where none are gathered.
+
+        FSDP2 frees what a layer's weights were gathered into when the next layer's have come, in the forward pass. In
+        the backward pass it is free as soon as they are copied out, and the next layer's are asked for; the message of
+        gradients stays until the next layer has made its own.
+        """
         if not self.sizes:
             return ()
-        seen: set[str] = set()
-        found: list[float] = []
-        for run in runs:
-            found.append(self.sizes.get(run.layer, 0.0) if run.layer not in seen else 0.0)
-            seen.add(run.layer)
+        first = {run.layer: at for at, run in reversed([*enumerate(runs)]) if run.layer in self.sizes}
+        own = sorted(first.values())
+        found = [UnitBytes()] * len(runs)
+        for place, at in enumerate(own):
+            size, name = self.sizes[runs[at].layer], runs[at].layer
+            mine = self.messages.get(name) if messages else None
+            if mine is None:
+                found[at] = UnitBytes(size)
+                continue
+            alike = runs[at].times > 1
+            before = name if alike else runs[own[place - 1]].layer if place else ""
+            after = name if alike else runs[own[place + 1]].layer if place + 1 < len(own) else ""
+            coming, summed = (self.messages.get(one, UnitMessages()) for one in (before, after))
+            found[at] = UnitBytes(size, mine.gather, coming.gather if self.again else 0.0, summed.sums)
         return tuple(found)

@@ -66,7 +66,8 @@ class Updated:
 def by_rule(name: str, weights: Iterable[tuple[Weight, int, int]], size: Bytes) -> tuple[Updated, ...]:
     """Trained weights, each with the elements of it that are held here and how many there are of it, by the rule of an
     optimizer that updates them."""
-    rule = optimizer(name).matrix_rule
+    own = optimizer(name)
+    rule = own.matrix_rule
     if rule is None:
         found = list(weights)
         if not found:  # nothing is trained here
@@ -75,7 +76,7 @@ def by_rule(name: str, weights: Iterable[tuple[Weight, int, int]], size: Bytes) 
         return (Updated(name, elements, sum(times for *_, times in found)),)
     plain, matrices = Updated(name), Updated(f"{name}{MATRICES}")
     for weight, held, times in weights:
-        if not weight.hidden:
+        if not (weight.hidden or (own.tables and weight.columns > 1)):
             plain = Updated(name, plain.elements + held * times, plain.tensors + times)
             continue
         rows, columns = weight.rows // weight.stack, weight.columns

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from foretell.model.graph import Graph
 from foretell.model.operator import PARTS
+from foretell.model.operators.matmul import IN_PIECES
 from foretell.plan.axis_names import AxisName
 from foretell.plan.schedule import Slot
 from foretell.plan.text import parse
@@ -43,7 +44,7 @@ def _problems(program: ExpandedProgram, graph: Graph, runs: Trainer) -> Iterator
     yield from _groups(program)
     yield from _pairs(program)
     yield from _progress(program)
-    lowered = as_lowered(trained, mesh(plan), runs)
+    lowered = as_lowered(trained, mesh(plan), plan, runs)
     for stage in program.stages:
         yield from _memory(stage, lowered, pipelined=len(program.kinds) > 1)
 
@@ -60,7 +61,8 @@ def _work(program: ExpandedProgram, graph: Graph) -> Iterator[str]:
     for kind in program.kinds:
         for action, times in program.computations(kind):
             if not action.again:
-                done[action.operator, action.part.split("_")[-1]] += action.cost.matrix * times * kind.ranks
+                kernel = "matmul" if action.operator == IN_PIECES else action.operator
+                done[kernel, action.part.split("_")[-1]] += action.cost.matrix * times * kind.ranks
     for key, flops in needed.items():
         needs = flops * program.microbatches
         most = needs * (

@@ -31,7 +31,8 @@ class WeightCopy(NamedTuple):
 
 
 def weight_copies(layout: Layout, at: int, node: Node) -> Iterator[WeightCopy]:
-    """Autocast casts a weight for each product, which keeps the copy; few bits are widened for each use."""
+    """Autocast casts a weight for each product, which keeps the copy; few bits are widened for each use,
+    unless the product reads them as they lie."""
     if node.kind not in PRODUCTS:
         return
     block = layout.graph.blocks[at]
@@ -40,6 +41,8 @@ def weight_copies(layout: Layout, at: int, node: Node) -> Iterator[WeightCopy]:
         if tensor.role != "parameter" or not (tensor.form or layout.autocast):
             continue
         form = FORMATS[tensor.form] if tensor.form else None
+        if form is not None and form.products:
+            continue
         width = HALF if layout.autocast else WIDTH[tensor.dtype]
         elements, kept = layout.elements_of(at, operand.tensor), form is None or form.kept
         yield WeightCopy(operand.tensor, elements, width, form, kept)

@@ -21,12 +21,13 @@ from foretell.plan.policies.compression import Compression
 from foretell.plan.policies.offload import Offload
 from foretell.plan.policies.precision import Precision
 from foretell.plan.setting import Setting
+from foretell.plan.strategies.data import Data
 from foretell.plan.strategy import EACH_STEP, MeshAxis, Splitting
 from foretell.program.action import Action, Allocate, Communicate, Copy, Free, Phase, TrafficKind, Update
 from foretell.program.body import Body
 from foretell.program.exchange import Exchanges
 from foretell.program.sharding.transition import travel
-from foretell.program.stage_weights import PersistentBytes, StageWeights
+from foretell.program.stage_weights import PersistentBytes, StageWeights, UnitBytes, beside
 from foretell.program.updates import Bytes, Updated, by_rule
 from foretell.program.weights import Weight, separable
 from foretell.units import ceil_div, product
@@ -65,17 +66,20 @@ class WeightStatePlan:
         self.plain = tuple(axis.name for axis in plain_axes(axes, plan, setting.graph))
         self._in_shares = {axis.name: axis.storage.states for axis in axes}
         self._along: dict[tuple[Names, bool], tuple[Names, Names]] = {}
+        experts = self.trainer.storage.whole_experts
+        data = plan.axis(Data)
+        self._whole_experts = experts == "always" or (experts == "alone" and (data is None or data.experts == 1))
         self.pipelined = any(axis.name == AxisName.PP for axis in axes)
         self.offload = setting.plan.policy(Offload)
         self.bytes = Bytes.of(setting.plan.policy(Precision).format, self.trainer, trains)
         gradients, bucket = self.trainer.gradients, setting.plan.policy(Bucket).size
-        data = product(axis.ranks for axis in axes if axis.splitting.dim == "sample")
+        samples = product(axis.ranks for axis in axes if axis.splitting.dim == "sample")
         self.exchanges = Exchanges(
             {axis.name: axis for axis in axes},
             self.bytes.gathered,
             self.bytes.wire,
             min(gradients.first_bucket, bucket) if bucket else gradients.first_bucket,
-            bucket or max(gradients.bucket, gradients.bucket_rank * data),
+            bucket or max(gradients.bucket, gradients.bucket_rank * samples),
             setting.plan.policy(Compression),
             *self._along_layers(),
             gradients.whole,
@@ -100,7 +104,8 @@ class WeightStatePlan:
     def on_axes(self, weight: Weight, sampled: frozenset[tuple[int, int]]) -> Weight:
         """A weight of a local program with the axes along which it is summed and shared."""
         summed, shared = self.along(weight, sampled)
-        return weight._replace(summed=summed, shared=shared)
+        whole = self._whole_experts and weight.stack > 1 and self.exchanges.stored(shared).gradients
+        return weight._replace(summed=summed, shared=shared, together=weight.rows // weight.stack if whole else 1)
 
     def along(self, weight: Weight, sampled: frozenset[tuple[int, int]]) -> tuple[Names, Names]:
         """The axes along which a weight of a local program is summed, and those of them along which it is shared."""
@@ -125,7 +130,7 @@ class WeightStatePlan:
         """And how this plan has them cared for, all together."""
         unusual = tuple(axis for axis in self.exchanges.axes.values() if axis.exchange != EACH_STEP)
         buckets = (self.exchanges.first_bucket, self.exchanges.bucket)
-        return buckets, self.pipelined, self.gathers_each, self.reshards, self.each, unusual
+        return buckets, self.pipelined, self.gathers_each, self.reshards, self.each, self._whole_experts, unusual
 
     def held(self, weight: Weight) -> int:
         """Elements whose states this rank holds; of servers, the one that has most."""
@@ -145,7 +150,7 @@ class WeightStatePlan:
         root = gathered.get("", [])
         each = root if self.trains or self.trainer.storage.reshard_root else []
         layers = {name: unit for name, unit in gathered.items() if name}
-        host = self.from_host(own)
+        kept, host = self.trainer.storage.keeps_messages, self.from_host(own)
         stays = host.pop("", [])
         sizes = {name: self.visiting_bytes(weights) for name, weights in host.items()}
         for name, unit in layers.items():
@@ -153,6 +158,8 @@ class WeightStatePlan:
         return StageWeights(
             layers,
             sizes,
+            {name: self.exchanges.messages(unit, "zero3" in self.each) for name, unit in layers.items() if kept},
+            self.reshards,
             each,  # where nothing comes back, what is not let go after the first pass of a run stays for good
             root if self.trainer.storage.reshard_root else [],  # let go between the passes
             host,
@@ -187,15 +194,15 @@ class WeightStatePlan:
             found.setdefault(name, []).append(weight._replace(times=1) if name else weight)
         return found
 
-    def with_gathers(self, forward: Body, backward: Body, unit: list[Weight]) -> tuple[Body, Body]:
+    def with_gathers(self, forward: Body, backward: Body, unit: list[Weight], own: UnitBytes) -> tuple[Body, Body]:
         """A layer whose weights are gathered before each use and let go after it."""
         reshard = self.reshards
         size = self.exchanges.gathered_bytes(unit)
         name = f"{forward.name} weights"
         gather: list[Action] = [Allocate(name, size, "gathered"), *self.exchanges.gather(unit, forward.name)]
         free: list[Action] = [Free(name, size)]
-        ahead = [*gather, *forward.actions, *(free if reshard else ())]
-        back = [*(gather if reshard else ()), *backward.actions, *free]
+        ahead = beside([*gather, *forward.actions, *(free if reshard else ())], name, own.ahead, 0.0)
+        back = beside([*(gather if reshard else ()), *backward.actions, *free], name, own.next, own.sums)
         if reshard and not any(backward.computations()):  # frozen, and so is all before it
             back = list(backward.actions)
         if "zero3" in self.each:

@@ -35,6 +35,7 @@ class Weight(NamedTuple):
     dense: bool = False  # whether its gradient is a product of two matrices with a row for each sample or token
     stack: int = 1  # matrices that its rows are of: one for each expert
     width: float = 0.0  # bytes an element takes at rest where it is frozen in few bits; 0: as the precision says
+    together: int = 1  # rows that no two ranks share: those of an expert, where experts stay whole
 
     @property
     def elements(self) -> int:
@@ -47,7 +48,11 @@ class Weight(NamedTuple):
 
     def part(self, ranks: int) -> int:
         """Elements of the largest share of its rows: what PyTorch's sharding holds, padding included."""
-        return share(self.rows, ranks) * self.columns
+        return share(self.rows // self.together, ranks) * self.together * self.columns
+
+    def gathered(self, ranks: int) -> int:
+        """Elements of the tensor into which its shares are gathered: experts that no rank has are padded."""
+        return max(self.elements, self.part(ranks) * ranks) if self.together > 1 else self.elements
 
 
 def key_of(weight: Weight, block: int, repetition: int) -> tuple[int, int, int]:

@@ -14,7 +14,7 @@ from foretell.version import __version__
 SCHEMA = 1
 """Raised whenever a reader of old records would misread new ones; `upgrade` brings old ones up."""
 
-KINDS = ("prediction", "run", "failed-run", "calibration", "profile", "answer")
+KINDS = ("prediction", "run", "failed-run", "calibration", "profile", "answer", "stack")
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from foretell.oracle import similar
+from foretell.oracle.verdict import FAILS, FITS, RETRIES
 from foretell.plan.job import batch_ranks
 from foretell.plan.text import parse
 from foretell.report.bibliography import papers
@@ -74,7 +75,9 @@ def headline(found: Prediction) -> tuple[Card, ...]:
     """The figures that a person looks for first."""
     low, high = map(show_seconds, found.interval)
     room = f"of {show_bytes(found.usable)} usable"
-    verdict = room if found.fits else f"{room}: {show_bytes(found.memory_bytes - found.usable)} too much"
+    over = show_bytes(found.memory_bytes - found.usable)
+    short = {FITS: "", RETRIES: f": {over} too much, fits with retries", FAILS: f": {over} too much"}
+    verdict = f"{room}{short[found.verdict]}"
     flops = found.model_flops / (found.step_seconds * found.ranks)
     peak = f"{flops / 1e12:.0f} of {flops / found.utilisation / 1e12:.0f} TFLOP/s/GPU" if found.utilisation else ""
     cards = [

@@ -15,7 +15,9 @@ from foretell.oracle.request import Request
 from foretell.oracle.resolve import resolve
 from foretell.plan.job import per_rank
 from foretell.plan.setting import Setting
+from foretell.plan.strategies.data import Data
 from foretell.plan.text import parse
+from foretell.plan.wrapped import in_plain_shares
 
 
 class Seat(msgspec.Struct, frozen=True):
@@ -108,7 +110,12 @@ def _setting(
     )
     if graph:  # as it was lowered: where nothing is trained, it says so itself
         request = request.changed(graph=kept(model, graph, "the record of a run"))
-    return resolve(request).setting
+    setting = resolve(request).setting
+    wrapped = in_plain_shares(setting.trainer.wrapped)  # `appliers/tp.py` splits layers without DTensors
+    data = setting.plan.axis(Data)
+    if data is None or data.storage not in ("zero2", "zero3"):  # and so are updates, but of what FSDP2 has
+        wrapped = msgspec.structs.replace(wrapped, update=0.0)
+    return msgspec.structs.replace(setting, trainer=msgspec.structs.replace(setting.trainer, wrapped=wrapped))
 
 
 class Collective(msgspec.Struct, frozen=True, order=True):
@@ -120,6 +127,14 @@ class Collective(msgspec.Struct, frozen=True, order=True):
     payload: int  # bytes
     count: int
     phase: str = ""  # forward, backward, optimizer; a pipeline's passes lie among each other: step
+
+
+class Held(msgspec.Struct, frozen=True):
+    """Memory that was held at the fullest moment of a step: where it was asked for, bytes, in how many blocks."""
+
+    where: str
+    size: int
+    count: int
 
 
 class Happening(msgspec.Struct, frozen=True, array_like=True):
@@ -161,6 +176,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     allocated: int = 0  # bytes at the fullest moment of a step
     resting: int = 0  # bytes between two steps
     reserved: int = 0  # bytes that a GPU's allocator held for them; 0: what is not in tensors is not kept
+    alive: list[Held] = []  # what a step had made of a GPU's memory when it was fullest, of a rehearsal
     versions: dict[str, str] = {}
     staleness: dict[str, int] = {}  # updates that weights had seen since they were read: how often, by a server
     arrivals: list[int] = []  # what came to the server here, one after the other (`learning.order`)

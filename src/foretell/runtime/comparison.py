@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from foretell.cost.allocator import reserved_bytes
 from foretell.cost.price import priced
 from foretell.cost.samples import MeasuredMachine
 from foretell.errors import BadInput
@@ -73,12 +74,25 @@ def compared(
     `place` is the critical rank's, of stages, and `places` are those of all ranks. What was made to go wrong is not
     predicted, so that it is found, unless somebody wants to see it `disturbed`.
     """
-    predicted = foreseen(assignment, where, calibration, assignment.disturbance if disturbed else CALM)
-    found = traffic(expand(lower(assignment.setting)), place, measured.collectives)
+    predicted = as_measured(foreseen(assignment, where, calibration, assignment.disturbance if disturbed else CALM))
+    program = lower(assignment.setting)
+    if not where.device.is_processor:
+        kept = reserved_bytes(program, place, predicted.memory.allocated)
+        predicted = msgspec.structs.replace(predicted, memory=msgspec.structs.replace(predicted.memory, reserved=kept))
+    found = traffic(expand(program), place, measured.collectives)
     stages = places or (0,) * measured.ranks
     beyond = outside(predicted, measured, stages)
     named = limits(predicted, measured, stages, beyond)
     return Comparison(predicted, measured, _difference(predicted, measured), found, beyond, named)
+
+
+def as_measured(found: Prediction) -> Prediction:
+    """A prediction by the phases of a run, whose backward pass has what runs again in it."""
+    again = found.breakdown.get("recompute", 0.0)
+    if not again:
+        return found
+    parts = {name: seconds for name, seconds in found.breakdown.items() if name != "recompute"}
+    return msgspec.structs.replace(found, breakdown={**parts, "backward": parts.get("backward", 0.0) + again})
 
 
 def foreseen(
@@ -155,6 +169,7 @@ def _difference(predicted: Prediction, measured: Measurement) -> Difference:
         "step_seconds": step / measured.step_seconds,
         "memory_bytes": memory / measured.memory_bytes,
         "allocated": allocated / measured.memory.allocated,
+        "reserved": predicted.memory.reserved / measured.memory.reserved - 1,
     }
     return Difference(step, memory, parts, relative)
 
@@ -206,8 +221,10 @@ def reports_of(found: Record, where: str) -> tuple[Assignment, tuple[Report, ...
 def _cluster(found: Record, said: str) -> Cluster:
     """The cluster that is named now, that was named then, or the machine that the record describes."""
     where = _named_cluster(found, said)
-    if found.content["assignment"].get("rehearsal"):
-        return standing_in(where, cluster_of(msgspec.convert(found.content["machine"], MeasuredMachine)).device)
+    asked = found.content["assignment"].get("rehearsal")
+    if asked:
+        device = cluster_of(msgspec.convert(found.content["machine"], MeasuredMachine)).device
+        return standing_in(where, device, silent=not asked.get("priced", True))
     return where
 
 

@@ -74,9 +74,9 @@ NAMESPACES = ("c10d", "_c10d_functional", "_c10d_functional_autograd", "_dtensor
 class Counting(TorchDispatchMode):
     """Counts what this rank takes part in, by kind, axes and payload, in the phase that is set."""
 
-    def __init__(self, mesh: TorchMesh, foreign: bool = False) -> None:
+    def __init__(self, mesh: TorchMesh, foreign: bool = False, fullest: bool = False) -> None:
         super().__init__()
-        self._foreign = foreign
+        self._foreign, self._fullest = foreign, fullest
         self.phase = BETWEEN
         self._axes = mesh.groups()
         # What a collective reads and makes is held until gloo's threads rest: else one of them would now and then be
@@ -111,7 +111,10 @@ class Counting(TorchDispatchMode):
         axes = self._along(ranks)
         kind = KINDS.get(name, name.strip("_").replace("_", "-"))
         among = 2 if kind in MESSAGES else len(ranks)
-        self._seen[kind, axes, among, payload_of(given_of(name, args)), self.phase] += 1
+        payload = payload_of(given_of(name, args))
+        if self._fullest and name == "alltoall_base_":  # more comes to it than it gives, or goes back from it
+            payload = max(payload, payload_of(args[0]))
+        self._seen[kind, axes, among, payload, self.phase] += 1
 
     def _along(self, ranks: frozenset[int]) -> tuple[str, ...]:
         """The axes of a group; of one that has some ranks of an axis only, that axis."""

@@ -29,6 +29,7 @@ from foretell.plan.strategies.data import Data
 from foretell.plan.strategies.pipeline import Pipeline
 from foretell.plan.strategies.spatial import Spatial
 from foretell.plan.strategies.tensor import Tensor
+from foretell.plan.strategy import Strategy
 from foretell.runtime import appliers, mesh
 from foretell.runtime.appliers._replicas import wrappers
 from foretell.runtime.appliers.offload import shares_weights
@@ -92,7 +93,8 @@ def reported(assignment: Assignment, setting: Setting) -> Report:
     # without DistributedDataParallel, the buckets that it begins with are summed
     subject = Subject(setting, where, CPU, [module], sample, found.loss, update, rehearsed=True, later=not real)
     appliers.apply(subject)
-    counting, driver = Counting(where), subject.driver(subject)  # which asks the mesh for numbers, not shapes
+    counting = Counting(where, fullest=subject.fullest > 1)
+    driver = subject.driver(subject)  # which asks the mesh for numbers, not shapes
     with nullcontext() if real else FakeTensorMode(allow_non_fake_inputs=True):
         if not real:
             subject.parts = [part.to_empty(device="cpu") for part in subject.parts]
@@ -111,8 +113,13 @@ def _needs_memory(setting: Setting) -> bool:
     pipeline = setting.plan.axis(Pipeline)
     if (pipeline is not None and pipeline.world > 1) or shares_weights(setting) or _shares_experts(setting):
         return False
-    replicas = any(axis.world > 1 and isinstance(axis, Data | Spatial | Context) for axis in setting.plan.axes)
+    replicas = any(axis.world > 1 and _has_replicas(axis) for axis in setting.plan.axes)
     return any(True for _ in _without_numbers(setting)) or (replicas and trained_bytes(setting) <= SMALL)
+
+
+def _has_replicas(axis: Strategy) -> bool:
+    """Whether gradients are averaged along an axis."""
+    return isinstance(axis, Data | Spatial | Context) or any(own.splitting.rest for own in axis.axes())
 
 
 def _shares_experts(setting: Setting) -> bool:

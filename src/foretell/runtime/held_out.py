@@ -23,6 +23,9 @@ from foretell.runtime.whole_model import WholeModel
 
 ASKED_BY = "--validate-every"
 
+LEAST = 1e-12
+"""A probability of nothing, whose logarithm is still a number."""
+
 FLAT = 700.0
 """An entropy whose exponential is still a number."""
 
@@ -53,6 +56,25 @@ class HeldOut:
         return HeldOutCheck(
             step=step, samples=samples, seconds=seconds, loss=loss / count, metric=metric, perplexity=perplexity
         )
+
+    def together(self, step: int, samples: int, seconds: float) -> HeldOutCheck:
+        """The same of models that differ from rank to rank: the mean of what they find likely."""
+        self._whole.update()
+        loss = right = count = 0.0
+        with torch.no_grad():
+            for batch in self._task.held_out(self._like):
+                likely = self._whole.module(*batch.inputs)
+                if likely.shape[:-1] != batch.target.shape:
+                    what = "answers are averaged as probabilities of classes, and this model tells none apart"
+                    raise BadInput(what, where=ASKED_BY, fix="a run without it")
+                likely = likely.softmax(-1)
+                dist.all_reduce(likely)
+                likely = (likely / dist.get_world_size()).flatten(0, -2)
+                target = batch.target.flatten()
+                loss += F.nll_loss(likely.clamp_min(LEAST).log(), target, reduction="sum").item()
+                right += (likely.argmax(-1) == target).sum().item()
+                count += len(target)
+        return HeldOutCheck(step=step, samples=samples, seconds=seconds, loss=loss / count, metric=right / count)
 
     def _tried(self, batch: Batch) -> Iterator[float]:
         outputs = self._whole.module(*batch.inputs)

@@ -91,7 +91,7 @@ def measurement(assignment: Assignment, plan: str, batch: int, reports: Sequence
     """One observation of what all ranks have seen."""
     length, asked = _round(assignment, reports), assignment.rehearsal
     reports = [_by_rounds(report, length) for report in reports]
-    steps = [max(times) for times in zip(*(report.steps for report in reports), strict=True)]
+    steps = [max(times) for times in _step_by_step([report.steps for report in reports])]
     step = median(steps)
     critical = critical_rank(reports)
     worst = max(reports, key=lambda report: report.allocated)
@@ -204,7 +204,13 @@ def _memory(reports: Sequence[Report], worst: Report) -> MemoryUse:
 def _losses(reports: Sequence[Report]) -> list[float]:
     """The mean over the ranks that see a loss: all of them have equal shares of the samples."""
     seen = [report.losses for report in reports if report.losses]
-    return [sum(losses) / len(losses) for losses in zip(*seen, strict=True)]
+    return [sum(losses) / len(losses) for losses in _step_by_step(seen)]
+
+
+def _step_by_step(ranks: Sequence[Sequence[float]]) -> Iterator[list[float]]:
+    """What ranks have of each step: some end earlier, where others learn from them."""
+    for at in range(max(map(len, ranks), default=0)):
+        yield [one[at] for one in ranks if at < len(one)]
 
 
 def _by_rank(ranks: Sequence[dict[str, list[float]]]) -> dict[str, list[float]]:

@@ -12,7 +12,9 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile
 
+from foretell.runtime import alive
 from foretell.runtime.appliers._replicas import bucket_bytes
+from foretell.runtime.assignment import Held
 from foretell.runtime.compute_emulation import is_emulated
 from foretell.runtime.rehearsed_world import is_rehearsed, let_go
 from foretell.runtime.subject import Subject
@@ -33,6 +35,7 @@ class Watched:
 
     def __init__(self, device: torch.device) -> None:
         self.peak = self.resting = self.reserved = 0
+        self.alive: list[Held] = []
         self._device = device
         self._data = {place for place, _ in _storages()} if device.type == "cpu" else set[int]()
 
@@ -54,6 +57,8 @@ class Watched:
     def __enter__(self) -> None:
         if self._device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self._device)
+            if is_rehearsed():
+                alive.begin()
             return
         self._notes = profile(activities=[ProfilerActivity.CPU], profile_memory=True)
         self._notes.__enter__()
@@ -64,6 +69,8 @@ class Watched:
         if self._device.type == "cuda":
             self.peak = torch.cuda.max_memory_allocated(self._device)
             self.reserved = torch.cuda.max_memory_reserved(self._device)
+            if is_rehearsed():
+                self.alive = alive.end()
             return
         self._mark.__exit__(kind, error, at)
         self._notes.__exit__(kind, error, at)

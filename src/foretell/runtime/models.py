@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any, NamedTuple
@@ -14,8 +15,10 @@ from torch import nn
 from foretell import modules
 from foretell.errors import BadInput
 from foretell.model import zoo
+from foretell.modules._further_tokens import further_loss
 from foretell.modules.cosmoflow import value_loss
 from foretell.modules.task import class_loss, token_loss
+from foretell.plan.job import micro_batch
 from foretell.plan.policies.precision import FORMATS, Precision
 from foretell.plan.setting import Setting
 from foretell.runtime.assignment import Assignment
@@ -33,18 +36,21 @@ class RunnableModel(NamedTuple):
 
 
 def model_of(assignment: Assignment, setting: Setting) -> RunnableModel:
-    """The model of an assignment, scored by its own loss or by a person's."""
-    found = model(assignment.model, setting, setting.plan.policy(Precision).name or "fp32")
+    """The model of an assignment, scored by its own loss or by a person's. A rank that is rehearsed, or runs dry, has
+    no others to share a batch with: its own samples are all there is."""
+    own = micro_batch(setting.job, setting.plan) * setting.plan.microbatches
+    samples = own if assignment.rehearsal is not None or assignment.dry else setting.job.batch
+    found = model(assignment.model, setting, setting.plan.policy(Precision).name or "fp32", samples)
     return found._replace(loss=own_loss(assignment.loss)) if assignment.loss else found
 
 
-def model(spec: str, setting: Setting, precision: str) -> RunnableModel:
-    """The model of a text, for a whole batch of the job."""
+def model(spec: str, setting: Setting, precision: str, samples: int) -> RunnableModel:
+    """The model of a text, for so many samples."""
     name = spec.partition(":")[0]
     if name in zoo.names():
-        return _of_zoo(_typed(spec, setting, precision), setting.job.batch)
+        return _of_zoo(_typed(spec, setting, precision), samples)
     if name.endswith(".py") or "." in name:
-        return _of_factory(spec, setting)
+        return _of_factory(spec, setting, samples)
     what = f"{spec} has no PyTorch module that could run"
     raise BadInput(what, where="MODEL", fix="a name of `foretell list models`, or file.py:factory")
 
@@ -79,15 +85,20 @@ def _tokens_in_double(outputs: torch.Tensor, target: torch.Tensor) -> torch.Tens
     return F.cross_entropy(outputs.flatten(0, -2), target.flatten())
 
 
-IN_DOUBLE: dict[Loss, Loss] = {class_loss: F.cross_entropy, token_loss: _tokens_in_double, value_loss: F.mse_loss}
+IN_DOUBLE: dict[Loss, Loss] = {
+    class_loss: F.cross_entropy,
+    token_loss: _tokens_in_double,
+    further_loss: functools.partial(further_loss, each=_tokens_in_double),
+    value_loss: F.mse_loss,
+}
 """The zoo's losses compute in fp32. Where values are compared in double precision, these stand in for them."""
 
 
-def _of_factory(spec: str, setting: Setting) -> RunnableModel:
+def _of_factory(spec: str, setting: Setting, samples: int) -> RunnableModel:
     """A person's own: the inputs are those that the factory gives, and its loss takes outputs alone."""
     from foretell.model.importers import torch_factory
 
-    sizes = (setting.job.batch, setting.job.sequence or None)
+    sizes = (samples, setting.job.sequence or None)
     built = torch_factory.real(spec, *sizes)
     inputs = built.inputs if isinstance(built.inputs, tuple) else (built.inputs,)
     if not all(isinstance(one, torch.Tensor) for one in inputs):

@@ -73,7 +73,7 @@ def cluster_of(found: MeasuredMachine) -> Cluster:
     return this_machine.of_devices(found.device, found.count)
 
 
-def standing_in(cluster: Cluster, device: Device) -> Cluster:
-    """A cluster with another device in the place of its own; its links and their library stay."""
-    library = library_of(cluster).name
+def standing_in(cluster: Cluster, device: Device, silent: bool = False) -> Cluster:
+    """A cluster with another device in the place of its own; its links and their library stay, or are `silent`."""
+    library = "instant" if silent else library_of(cluster).name
     return msgspec.structs.replace(cluster, groups=(DeviceGroup(device, cluster.ranks),), library=library)

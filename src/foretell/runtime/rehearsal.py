@@ -8,7 +8,8 @@ far to extend what was measured of the two.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import median
 from typing import NamedTuple
 
@@ -16,12 +17,14 @@ import msgspec
 
 from foretell.errors import BadInput
 from foretell.hardware import catalog, this_machine
-from foretell.hardware.cluster import Cluster
+from foretell.hardware.cluster import Cluster, Device
 from foretell.model import zoo
 from foretell.oracle.predict import Prediction
 from foretell.plan.plan import Plan, axis_text
+from foretell.plan.policies.offload import Offload
+from foretell.plan.policies.precision import Precision
 from foretell.plan.refusal import Refusal, refused
-from foretell.plan.repair import nearest, removed, replaced, told, with_fields
+from foretell.plan.repair import changed, nearest, removed, replaced, told, with_fields
 from foretell.plan.schedule import find
 from foretell.plan.setting import Setting
 from foretell.plan.strategies.data import Data
@@ -30,7 +33,7 @@ from foretell.plan.strategy import EACH_STEP
 from foretell.program.expand import expand
 from foretell.program.lower import lower
 from foretell.runtime.assignment import Assignment, Rehearsal, Report
-from foretell.runtime.comparison import foreseen
+from foretell.runtime.comparison import as_measured, foreseen
 from foretell.runtime.expected import expected
 from foretell.runtime.memory_check import begins_with
 from foretell.runtime.recording import standing_in
@@ -58,9 +61,10 @@ class Rehearsed(NamedTuple):
 
 
 def here(assignment: Assignment, asked: Rehearsal) -> Cluster:
-    """The cluster of a rehearsal, with the device of this machine."""
+    """The cluster of a rehearsal, with the device of this machine; one whose messages take no time where those of the
+    rehearsal take none."""
     machine = this_machine.processor() if assignment.device == "cpu" else this_machine.machine().cluster
-    return standing_in(catalog.cluster(asked.cluster), machine.device)
+    return standing_in(catalog.cluster(asked.cluster), machine.device, silent=not asked.priced)
 
 
 def kinds(setting: Setting) -> tuple[int, ...]:
@@ -76,13 +80,17 @@ def rehearsed(
 ) -> Rehearsed:
     """Rehearse these ranks, at the depth of the model or at two smaller ones. `seconds` is all that it may take."""
     asked, setting = _asked(assignment), assignment.setting
-    if alone := tuple(_needs_others(setting.plan)):
-        raise refused(setting.plan, tuple(told(alone, nearest(setting.plan, _needs_others))))
+    _check_room_for_world(setting.plan)
+    place = here(assignment, asked)
+    broken = functools.partial(_refusals, device=place.device)
+    if missing := tuple(broken(setting.plan)):
+        raise refused(setting.plan, tuple(told(missing, nearest(setting.plan, broken))))
     if not all(0 <= rank < setting.plan.ranks for rank in ranks):
         what = f"{setting.plan} has ranks 0 to {setting.plan.ranks - 1}, not {max(ranks, key=abs)}"
         raise BadInput(what, where="--rank", fix=f"--rank {setting.plan.ranks - 1}")
-    said = foreseen(assignment, here(assignment, asked), asked.calibration)
-    if begins_with(setting) > _free(assignment) and _in_shares(setting):
+    said = foreseen(assignment, place, asked.calibration)
+    on_gpu = assignment.device == "cuda" and not setting.plan.policy(Offload).weights  # the host has them whole
+    if _in_shares(setting) and (on_gpu or begins_with(setting) > _free(assignment)):
         asked = msgspec.structs.replace(asked, hollow=True)
         assignment = msgspec.structs.replace(assignment, rehearsal=asked)
     why = "" if asked.depths else next(_too_much(assignment, said, len(ranks), seconds), "")
@@ -96,6 +104,28 @@ def rehearsed(
         found = extend.report(one, run) if extend else run(one)
         reports.append(msgspec.structs.replace(found, losses=[]))  # of numbers that nobody sent
     return Rehearsed(assignment, tuple(reports), why)
+
+
+A_RANK = 2_500
+"""Bytes of the host for each rank of the world, in torch's lists of groups: 999,424 ranks of `dp124928:zero3 tp8` took
+2.3 GiB more than eight do."""
+
+
+def _check_room_for_world(plan: Plan) -> None:
+    size, free = plan.ranks * A_RANK, this_machine.free_bytes()
+    if size > free:
+        what = f"the lists of {plan.ranks:,} ranks take about {show_bytes(size)}, and {show_bytes(free)} are free"
+        raise BadInput(what, where="--plan", fix="a plan of fewer ranks, or foretell predict")
+
+
+def _refusals(plan: Plan, device: Device) -> Iterator[Refusal]:
+    """Why a plan is not rehearsed on a device, whatever its size."""
+    yield from _needs_others(plan)
+    found = plan.policy(Precision)
+    if found.format.kernels != "tf32" and not device.supports(found.format.kernels):
+        why = f"+{found.name} multiplies in {found.format.kernels}, of which {device.name} has no figures: nothing is"
+        mends = changed(plan, Precision(name="fp32"))
+        yield Refusal("a device of this machine", f"{why} predicted beside it", "a machine with a GPU", mends=mends)
 
 
 def _needs_others(plan: Plan) -> Iterator[Refusal]:
@@ -185,7 +215,7 @@ class _Extended:
     def report(self, assignment: Assignment, run: Callable[[Assignment], Report]) -> Report:
         low, high = (run(msgspec.structs.replace(assignment, model=model)) for model in self._models)
         said = self._low, self._high, self._full
-        parts = [_parts(one) for one in said]
+        parts = [as_measured(one).breakdown for one in said]
         names = {**low.phases, **high.phases}
         step = self._share(*(one.step_seconds for one in said))
         filled = self._share(*(one.memory.allocated for one in said))
@@ -199,11 +229,12 @@ class _Extended:
             steps=[first + (second - first) * step for first, second in steps],
             phases={name: [self._extended(name, low, high, parts)] * len(low.steps) for name in names},
             busy={},
+            alive=[],
             collectives=expected(self._program, high.place.get("pp", 0)),
             **memory,
         )
 
-    def _extended(self, name: str, low: Report, high: Report, said: list[Mapping[str, float]]) -> float:
+    def _extended(self, name: str, low: Report, high: Report, said: Sequence[Mapping[str, float]]) -> float:
         first, second = (median(one.phases.get(name, [0.0])) for one in (low, high))
         return max(0.0, first + (second - first) * self._share(*(one.get(name, 0.0) for one in said)))
 
@@ -211,9 +242,3 @@ class _Extended:
         """How many times as far it is from the first to the whole as to the second; where the program sees no
         difference, as many as there are layers."""
         return (full - first) / (second - first) if abs(second - first) > 1e-9 * max(full, 1e-9) else self._by_layers
-
-
-def _parts(one: Prediction) -> Mapping[str, float]:
-    """A prediction by the phases of a run, whose backward pass has what runs again in it."""
-    backward = one.breakdown.get("backward", 0.0) + one.breakdown.get("recompute", 0.0)
-    return {**one.breakdown, "backward": backward}

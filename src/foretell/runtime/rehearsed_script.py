@@ -94,6 +94,7 @@ class StepWatch:
             allocated=self._memory.peak,
             resting=self._memory.resting,
             reserved=self._memory.reserved,
+            alive=self._memory.alive,
             device=self._device.type,
             versions={"torch": str(torch.__version__), "python": platform.python_version()},
             failure=failure,

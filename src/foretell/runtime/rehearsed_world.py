@@ -33,6 +33,7 @@ from torch.utils._pytree import tree_leaves
 
 from foretell.runtime.assignment import Collective
 from foretell.runtime.counting import KINDS, MESSAGES, given_of, group_of, payload_of
+from foretell.runtime.sleeping import sleep
 
 SMALL = 2.0**-10
 """What comes of floats from a rank that is not there."""
@@ -117,8 +118,9 @@ class DeviceLine:
     host, as with NCCL."""
 
     def __init__(self, device: torch.device) -> None:
-        self._device, self._stream, self._filling = device, torch.cuda.Stream(device), torch.cuda.Stream(device)
-        self._mark = torch.zeros(1, device=device)  # torch's futures wait for the devices of what they hold
+        self._device = torch.device(device.type, torch.cuda.current_device() if device.index is None else device.index)
+        self._stream, self._filling = torch.cuda.Stream(self._device), torch.cuda.Stream(self._device)
+        self._mark = torch.zeros(1, device=self._device)  # torch's futures wait for the devices of what they hold
         self._arrived: list[Any] = []  # events
 
     def do(self, seconds: float, fill: Callable[[], None], result: Any) -> Work:
@@ -127,7 +129,7 @@ class DeviceLine:
         with torch.cuda.stream(self._filling):
             fill()
         with torch.cuda.stream(self._stream):
-            _sleep(seconds, self._device)
+            sleep(seconds, self._device)
             self._stream.wait_stream(self._filling)  # numbers come within the time of their message
             return self._done(result)
 
@@ -136,7 +138,7 @@ class DeviceLine:
         self._arrived, before = [], 0.0
         with torch.cuda.stream(self._stream):
             for moment in arrivals:
-                _sleep(moment - before, self._device)
+                sleep(moment - before, self._device)
                 before = max(before, moment)
                 self._arrived.append(self._stream.record_event())
 
@@ -155,23 +157,6 @@ class DeviceLine:
         return _create_work_from_future(done)
 
 
-def _sleep(seconds: float, device: torch.device) -> None:
-    if seconds > 0:
-        torch.cuda._sleep(round(seconds * _cycles_per_second(device)))
-
-
-@functools.cache
-def _cycles_per_second(device: torch.device) -> float:
-    """How fast a sleeping kernel counts: timed, since clocks move."""
-    cycles, start, end = 10_000_000, *(torch.cuda.Event(enable_timing=True) for _ in range(2))
-    torch.cuda._sleep(cycles)
-    start.record()
-    torch.cuda._sleep(cycles)
-    end.record()
-    torch.cuda.synchronize(device)
-    return cycles / (start.elapsed_time(end) / 1e3)
-
-
 LINES: dict[str, Callable[[torch.device], Line]] = {"cpu": HostLine, "cuda": DeviceLine}
 
 ALONE = ("allreduce_", "_allgather_base_", "_reduce_scatter_base_", "broadcast_")
@@ -188,10 +173,13 @@ class RehearsedWorld:
 
     def __init__(self, price: Price = at_once, arrivals: Mapping[int, Sequence[float]] | None = None) -> None:
         self.seen: Counter[Asked] = Counter()
+        self.spoken: set[tuple[int, ...]] = set()  # ranks whose collectives took time
+        self.silent: frozenset[tuple[int, ...]] = frozenset()  # ranks whose collectives take none for now
         self._price = price
         self._copy: Any = None  # that gloo would have
         self._arrivals = dict(arrivals or {})  # by the rank that sends, in seconds from the beginning of a step
         self._lines: dict[Any, Line] = {}
+        self._ranks: dict[str, tuple[int, ...]] = {}  # of each group by its name
         self._received: Counter[int] = Counter()  # messages of this step, by the rank that sends
         self._before: Counter[int] = Counter()  # those of the step before
         self._library = torch.library.Library("c10d", "IMPL")
@@ -226,7 +214,7 @@ class RehearsedWorld:
         if _PROBLEMS:
             raise _PROBLEMS[0]
         group = group_of(args)
-        ranks = tuple(dist.get_process_group_ranks(group))
+        ranks = self._ranks_of(group)
         tensors = [one for one in tree_leaves(args[:2]) if isinstance(one, torch.Tensor)]
         device = tensors[0].device
         made = args[0] if name in ALONE else None
@@ -238,7 +226,7 @@ class RehearsedWorld:
         asked = Asked(kind, ranks, payload_of(given_of(name, args)), peer)
         self.seen[asked] += 1
         # what DDP reads of a sum, and what is sent, which lives as long as its work
-        seconds, result = self._price(asked), tensors if name in ("allreduce_", "send") else None
+        seconds, result = self._seconds(asked), tensors if name in ("allreduce_", "send") else None
         self._copy = self._copied(name, tensors)
         if kind == "receive":
             work = self._receive(peer, device, fill)
@@ -249,6 +237,20 @@ class RehearsedWorld:
             fill()
             work = _over(result)
         return work if made is None else (made, work)
+
+    def _ranks_of(self, group: dist.ProcessGroup) -> tuple[int, ...]:
+        """Listed once: there may be a million."""
+        name = group.group_name
+        if name not in self._ranks:
+            self._ranks[name] = tuple(dist.get_process_group_ranks(group))
+        return self._ranks[name]
+
+    def _seconds(self, asked: Asked) -> float:
+        seconds = self._price(asked)
+        if not seconds or asked.kind in MESSAGES:
+            return seconds
+        self.spoken.add(asked.ranks)
+        return 0.0 if asked.ranks in self.silent else seconds
 
     def _copied(self, name: str, tensors: list[torch.Tensor]) -> Any:
         """Memory that gloo takes itself between processors: it gathers into a copy of the whole, and sums a copy of

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
-from foretell.runtime.assignment import Failure
+from foretell.runtime.assignment import Failure, Held
 
 SMALL = 1024
 """Bytes of all sums of a group up to which they are losses, norms and counts, and no gradients or activations."""
@@ -52,6 +52,7 @@ class ScriptReport(msgspec.Struct, frozen=True, kw_only=True):
     allocated: int = 0
     resting: int = 0
     reserved: int = 0
+    alive: list[Held] = []
     device: str = "cpu"
     versions: dict[str, str] = {}
     failure: Failure | None = None
@@ -66,9 +67,22 @@ def recognised(report: ScriptReport, ranks: int) -> str:
     found = 1
     for (_, size), sent in sorted(groups.items(), reverse=True):
         word = _axis(size, sent, report.gradients)
+        if word.startswith("dp") and ":" not in word and any(one.startswith("dp") for one in axes):
+            word = f"tp{size}"  # gradients are summed along one group: sums inside it that are as large are activations
         axes += [word] if word else []
         found *= size if word else 1
-    return " ".join(axes) if found == ranks else ""
+    return " ".join(_hybrid(axes)) if found == ranks else ""
+
+
+def _hybrid(axes: Iterable[str]) -> list[str]:
+    """Replicas of weights that lie in shares, dp8 beside dp64:zero3, are one axis of a plan: dp8:zero3,shard64."""
+    found: list[str] = []
+    for word in axes:
+        ranks, said, stage = word.partition(":zero")
+        if said and found and found[-1].startswith("dp") and ":" not in found[-1]:
+            word = f"{found.pop()}{said}{stage},shard{ranks.removeprefix('dp')}"
+        found.append(word)
+    return found
 
 
 def _axis(ranks: int, sent: Mapping[str, int], gradients: int) -> str:
@@ -82,6 +96,8 @@ def _axis(ranks: int, sent: Mapping[str, int], gradients: int) -> str:
         return f"dp{ranks}:zero3" if gathered > 1.25 * gradients else f"dp{ranks}:zero2"
     if shared and gathered:
         return f"tp{ranks}:sp"
+    if summed > SMALL and gathered and _alike(summed, gradients * ranks):  # all gradients, of which a share is kept
+        return f"dp{ranks}:zero1"
     if summed > SMALL:
         return f"dp{ranks}" if _alike(summed, gradients) else f"tp{ranks}"
     return ""

@@ -87,6 +87,7 @@ class Subject:
     divided: dict[nn.Parameter, tuple[str, ...]] = field(default_factory=dict)
     averaged: bool = False  # whether somebody takes care of it
     rehearsed: bool = False  # whether the other ranks are not there
+    fullest: float = 1.0  # rows that then come to this rank's experts, over the mean of ranks
     later: bool = False  # whether gradients are averaged when all passes are through, not beside them
     quiet: Callable[[nn.Module], AbstractContextManager[Any]] = field(default=lambda part: nullcontext())
     driver: Callable[[Subject], Driver] = field(default=lambda subject: Straight(subject))

@@ -93,12 +93,11 @@ def exposed_seconds(trace: Iterable[Happening]) -> float:
     return (_covered([*talking, *computing]) - _covered(computing)) / 1e9
 
 
-def idle_share(trace: Iterable[Happening]) -> float:
-    """The share of a step in which no kernel runs on a device, and none stands for a message: it waits for its host."""
+def idle_share(trace: Iterable[Happening], step: float) -> float:
+    """The share of a step in which no kernel runs on a device, and none stands for a message: it waits for its host.
+    The step is one without the profiler, beside which a host is slower."""
     spans = [(one.start, one.start + one.nanoseconds) for one in trace if one.thread.startswith("device")]
-    if not spans:
-        return 0.0
-    return 1 - _covered(spans) / max(1, max(end for _, end in spans) - min(start for start, _ in spans))
+    return max(0.0, 1 - _covered(spans) / 1e9 / step) if spans and step else 0.0
 
 
 def _covered(spans: Iterable[tuple[int, int]]) -> int:

@@ -11,6 +11,7 @@ import os
 import platform
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
+from statistics import median
 
 import torch
 import torch.distributed as dist
@@ -60,7 +61,7 @@ def _threads(assignment: Assignment, ranks: int) -> int:
     elif here is not None:
         sharing = 1 if bound(here, cores) else here.here
     else:
-        sharing = ranks
+        sharing = 1 if assignment.rehearsal is not None else ranks
     return max(1, cores // sharing)
 
 
@@ -83,6 +84,9 @@ class RankTraining:
         self.model = model_of(assignment, setting)
         self.task = task(assignment.task)
         self.batches = _data(self.task, assignment, self.model)
+        if assignment.rehearsal is not None and self.device.type == "cuda":
+            # fetching is no part of a plan: it lies where a loader that runs ahead would have put it
+            self.batches = itertools.repeat(next(self.batches).to(self.device))
         self.memory = Watched(self.device)  # data is not what is asked about
         self.subject = self._subject(self.model)
         if self.foreign:
@@ -94,6 +98,8 @@ class RankTraining:
         if self.hollow:
             fill(self.subject)
         gc.collect()  # stages of other ranks, and weights that were cut, hold each other
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()  # what the whole model took is no part of what a step makes the allocator reserve
         self.driver: Driver = self.subject.driver(self.subject)
         own = [] if assignment.forward else self.subject.weights()
         self.optimizer = self.subject.optimizer(self.subject.rule, own)
@@ -170,9 +176,14 @@ def finite(loss: float | None) -> float | None:
 
 
 def trained(
-    assignment: Assignment, setting: Setting, rank: int, apply: Apply = appliers.apply
+    assignment: Assignment,
+    setting: Setting,
+    rank: int,
+    apply: Apply = appliers.apply,
+    after: Callable[[RankTraining], None] = lambda training: None,
 ) -> tuple[Report, dict[str, torch.Tensor]]:
-    """Do an assignment; what was seen, and the weights if they are wanted."""
+    """Do an assignment; what was seen, and the weights if they are wanted. `after` its measured steps something may be
+    done yet."""
     own_pace = method(setting.plan, assignment.method)
     if own_pace is not None:
         from foretell.runtime.methods import training as methods  # which is made of what is here
@@ -187,20 +198,10 @@ def trained(
     progress = (kept and _resumed(training, kept)) or _warmed(training)
     if kept:
         kept.began(len(progress.steps))
-    with _waits(training):
-        for at in range(len(progress.steps), assignment.steps):
-            if kept:
-                kept.step(at)
-            progress.losses.append(training.step())
-            if assignment.validate_every and (at + 1) % assignment.validate_every == 0:
-                progress.checks.append(_checked(training, at + 1, progress.before))
-            if assignment.noise_every and (at + 1) % assignment.noise_every == 0:
-                done = assignment.dropped + at + 1
-                progress.looks.append(training.noise.look(done, done * setting.job.batch))
-            if kept and kept.due(at + 1):
-                kept.write(at + 1, training.subject, training.optimizer, progress)
+    _measured(training, kept, progress)
     if kept:
         kept.ended(assignment.steps)
+    after(training)
     watched = _watched(training)
     weights = training.subject.whole_weights() if assignment.weights else {}
     report = Report(
@@ -214,15 +215,33 @@ def trained(
         looks=progress.looks,
         epoch_samples=training.task.samples(training.model.like),
         trace=watched if assignment.traced else [],
-        idle=idle_share(watched),
+        idle=idle_share(watched, median(training.clock.steps)),
         exposed={_works(training): exposed_seconds(watched)} if watched and _alone(training) else {},
         collectives=progress.collectives,
         allocated=progress.peak,
         resting=progress.resting,
         reserved=progress.reserved,
+        alive=training.memory.alive,
         versions={"torch": str(torch.__version__), "python": platform.python_version()},
     )
     return report, weights
+
+
+def _measured(training: RankTraining, kept: Checkpoints | None, progress: RankProgress) -> None:
+    """The steps that are measured, with looks at what was learnt and checkpoints between them."""
+    assignment, setting = training.assignment, training.setting
+    with _waits(training):
+        for at in range(len(progress.steps), assignment.steps):
+            if kept:
+                kept.step(at)
+            progress.losses.append(training.step())
+            if assignment.validate_every and (at + 1) % assignment.validate_every == 0:
+                progress.checks.append(_checked(training, at + 1, progress.before))
+            if assignment.noise_every and (at + 1) % assignment.noise_every == 0:
+                done = assignment.dropped + at + 1
+                progress.looks.append(training.noise.look(done, done * setting.job.batch))
+            if kept and kept.due(at + 1):
+                kept.write(at + 1, training.subject, training.optimizer, progress)
 
 
 def _warmed(training: RankTraining) -> RankProgress:
@@ -236,7 +255,8 @@ def _warmed(training: RankTraining) -> RankProgress:
     if apart:
         with training.memory.step(training.subject):
             losses.append(training.step())
-    counting = Counting(training.mesh, training.foreign)  # by now buckets lie as they will
+    fullest = training.subject.fullest > 1
+    counting = Counting(training.mesh, training.foreign, fullest)  # by now buckets lie as they will
     training.clock.watcher = functools.partial(setattr, counting, "phase")
     watched = torch.compiler.set_stance("force_eager") if apart else training.memory.step(training.subject)
     with counting, watched:
@@ -298,8 +318,10 @@ def _works(training: RankTraining) -> str:
 
 
 def _alone(training: RankTraining) -> bool:
-    """Whether a GPU's messages are all along one axis, so that what is exposed of them is that axis's."""
-    return training.device.type == "cuda" and len(training.mesh.sizes) == 1
+    """Whether a GPU's messages are all along one axis, so that what is exposed of them is that axis's. Of a rehearsal
+    it is told already."""
+    rehearsed = training.assignment.rehearsal is not None
+    return training.device.type == "cuda" and len(training.mesh.sizes) == 1 and not rehearsed
 
 
 def _watched(training: RankTraining) -> list[Happening]:

@@ -25,6 +25,8 @@ T = TypeVar("T")
 _along: list[str] = []
 """The axis of the collectives that this rank's thread is in now."""
 
+_told: list[float] = [0.0]
+"""One number: seconds of all waits for a `Work` that were told until now."""
 
 _axes: dict[frozenset[int], tuple[str, ...]] = {}
 """The axes that join each set of ranks of this run."""
@@ -64,7 +66,9 @@ def _timed(function: Callable[..., Any], clock: Clock, axis: str) -> Callable[..
     def timed(*args: Any, **kwargs: Any) -> Any:
         start = time.perf_counter()
         result = function(*args, **kwargs)
-        clock.waited(_along[-1] if _along else axis, time.perf_counter() - start)
+        seconds = time.perf_counter() - start
+        _told.append(_told.pop() + seconds)
+        clock.waited(_along[-1] if _along else axis, seconds)
         return result
 
     return timed
@@ -74,14 +78,15 @@ class LastGradient:
     """Knows when the last gradient was made: what a backward pass still takes then is waiting for buckets."""
 
     def __init__(self, part: nn.Module, axis: str) -> None:
-        self._axis, self._moment = axis, 0.0
+        self._axis, self._moment, self._before = axis, 0.0, 0.0
         for weight in part.parameters():
             if weight.requires_grad:
                 weight.register_post_accumulate_grad_hook(self._note)
 
     def _note(self, weight: torch.Tensor) -> None:
-        self._moment = time.perf_counter()
+        self._moment, self._before = time.perf_counter(), _told[-1]
 
     def passed(self, clock: Clock) -> None:
-        """A backward pass in which gradients were summed is over."""
-        clock.waited(self._axis, time.perf_counter() - self._moment)
+        """A backward pass in which gradients were summed is over. A compressor may have waited for a sum meanwhile, and
+        told of it."""
+        clock.waited(self._axis, time.perf_counter() - self._moment - (_told[-1] - self._before))

@@ -50,7 +50,8 @@ def checked(assignment: Assignment, here: int = 0, sharing: int = 0) -> Setting:
         raise BadInput("collectives of our own are between host processors", where="--collectives", fix="--device cpu")
     _check_looks(assignment)
     assignment.disturbance.check(setting.plan.ranks)
-    missing = (*appliers.refusals(setting), *_of_method(assignment, setting), *_of_whole_weights(setting))
+    alone = assignment.rehearsal is not None or assignment.dry
+    missing = (*appliers.refusals(setting, alone), *_of_method(assignment, setting), *_of_whole_weights(setting))
     missing += tuple(_of_hosted(assignment, setting))
     hollow = assignment.rehearsal is not None and assignment.rehearsal.hollow
     if assignment.device == "cpu" and not assignment.dry and not hollow:
@@ -96,7 +97,8 @@ def _of_method(assignment: Assignment, setting: Setting) -> Iterator[Refusal]:
     found = choice.method(setting.plan, assignment.method)
     if found is None and assignment.method:
         why = f"{assignment.method} merges versions of the weights, and under {setting.plan} there is one"
-        yield Refusal(appliers.RULE, why, f"--method {assignment.method} --ranks {setting.plan.ranks}, without --plan")
+        fix = f"--method {assignment.method} --ranks {max(2, setting.plan.ranks)}, without --plan"
+        yield Refusal(appliers.RULE, why, fix)
     elif found is not None:
         named = choice.refusals(found) if assignment.method else ()
         yield from (Refusal(appliers.RULE, why, fix) for why, fix in named)

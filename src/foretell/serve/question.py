@@ -20,7 +20,7 @@ from foretell.model import source, zoo
 from foretell.model.graph import Graph
 from foretell.model.naming import unknown_model
 from foretell.oracle import upgrades
-from foretell.oracle.request import Request
+from foretell.oracle.request import MeasurementFiles, Request
 from foretell.oracle.resolve import PlanEvaluator, Resolved, resolve
 from foretell.oracle.training import TrainingRun, run
 from foretell.plan.facts import facts
@@ -84,6 +84,7 @@ class QuestionSubject(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     trainer: Name = ""  # empty: pytorch, or for a configuration the one that it is for
     optimizer: Name = ""  # empty: the trainer's
     hardware: Hardware = {}
+    stack: Name = ""  # measured steps that are kept here under this name correct the answer; empty: none
     tokens: Amount = 0.0
     price: Price = 0.0
 
@@ -129,6 +130,7 @@ def request_of(subject: QuestionSubject) -> Request:
         seq=subject.seq,
         trainer=trainer_name(subject.trainer),
         optimizer=subject.optimizer,
+        measured=MeasurementFiles(stack=subject.stack),
         notes=cluster_of(subject.cluster).notes,
     )
 
@@ -172,7 +174,9 @@ def trainer_name(text: str) -> str:
 def model_text(text: str) -> str:
     """What `source.load` understands, of a model of the zoo or one that was uploaded; never code or another path."""
     if text.startswith(uploads.PREFIX):
-        return str(uploads.path(text))
+        path = str(uploads.path(text))
+        # of a configuration that the zoo does not know no class is traced for a page: that takes minutes
+        return path if path.endswith((uploads.GRAPH, ".net")) else f"{path}:as=zoo"
     text = zoo.canonical(text)
     name = text.partition(":")[0]
     if name not in zoo.names():

@@ -15,7 +15,7 @@ FIELDS: Final = frozenset(
     {"model", "cluster", "batch", "seq", "trainer", "optimizer", "hardware", "plan"}
     | {"tokens", "price"}
     | {"precision", "only", "without", "also", "fix", "max_memory"}
-    | {"to", "launcher"}
+    | {"to", "launcher", "stack"}
 )
 """Of questions, of searches and of exports."""
 

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from foretell.oracle.calibrations import NONE
+from foretell.oracle.kept_stacks import path_of
 from foretell.version import __version__
 
 OK = "ok"
@@ -47,12 +48,15 @@ class SweepCell(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     max_memory: str = ""
     steps: int = 0  # to run and measure; 0: as many as usual
     calibration: str = NONE  # a file, or none: which of those kept here was decided when the cell was made
+    stack: str = ""  # the name of a kept one
 
     @functools.cached_property
     def fingerprint(self) -> str:
         """Equal for questions that have the same answer: words, the files they name, and foretell itself."""
         digest = hashlib.sha256(msgspec.json.encode(self, order="deterministic"))
         measured = [] if self.calibration == NONE else [Path(self.calibration)]
+        if self.stack:
+            measured.append(path_of(self.stack))
         for file in (*_files(self.model), *_files(self.cluster), *measured):
             digest.update(file.read_bytes())
         digest.update(_foretell())

@@ -25,6 +25,7 @@ from foretell.registry import OpenSet
 from foretell.summary import SHOWN, Summarized
 from foretell.sweeping.answering import ANSWERS
 from foretell.sweeping.cell import LASTING, MISSING, OK, SweepCell, SweepRow, row
+from foretell.sweeping.trials import TrialLayout, laid_out
 from foretell.units import show_seconds
 
 ENGINES = OpenSet("foretell.sweeping.engines", "engine")
@@ -106,6 +107,11 @@ class Sweep(Summarized, frozen=True, kw_only=True):
     kept: int  # answered before
     complete: bool  # False: interrupted, and rows of cells that were not reached say so
     notes: tuple[str, ...] = ()  # files among the answers that were left out, or changed
+    layout: TrialLayout | None = None  # of many trials of each candidate, where one was asked for
+
+    def trials(self, count: int, steps: int, gpus: int) -> TrialLayout:
+        """So many trials of each candidate, of so many steps, laid out on so many GPUs (`--trials`)."""
+        return laid_out(self.rows, count, steps, gpus)
 
     @property
     def failures(self) -> tuple[SweepRow, ...]:

@@ -30,6 +30,7 @@ class Tables(NamedTuple):
     device: RealColumn
     launches: RealColumn
     waits: RealColumn  # by level
+    rows: RealColumn  # of experts, as they travel beside a pair of passes
     recomputes: WholeColumn
     # partitions of a model into stages: stage signatures, and of each runs of equal layers
     partition_at: WholeColumn
@@ -78,6 +79,7 @@ class Tables(NamedTuple):
     reduce: RealColumn
     copy_forward: RealColumn
     copy_back: RealColumn
+    unit_launches: RealColumn
     traffic_segment_at: WholeColumn
     buckets: RealColumn
     once: RealColumn
@@ -93,6 +95,7 @@ class Tables(NamedTuple):
     slot_puts: WholeColumn
     slot_last: WholeColumn
     slot_tail: WholeColumn
+    slot_pair: WholeColumn  # the first or the second of a forward and a backward that run together
     tail_at: WholeColumn
     tail_slot: WholeColumn
     rank_at: WholeColumn
@@ -113,6 +116,7 @@ class Tables(NamedTuple):
     device_layer: RealColumn
     sharpness: RealColumn
     prefetch: WholeColumn
+    beside: RealColumn  # share of a device that messages hold beside a pair of passes; 0: they are waited for
 
 
 class Plans(NamedTuple):

@@ -82,7 +82,9 @@ def memory_use(one: OnePlan) -> MemoryUse:
     constants = one.plan.constants
     rank, moment, by_stage = rank_peak(one)
     reserved = moment.allocated * constants.reserved
-    on_top = {"allocator": reserved - moment.allocated, "context": by_stage[rank] - reserved}
+    buffers = constants.communicators
+    on_top = {"allocator": reserved - moment.allocated, "context": by_stage[rank] - reserved - buffers}
+    on_top |= {"communicators": buffers} if buffers else {}
     where = f" on pipeline rank {rank}" if len(by_stage) > 1 else ""
     return MemoryUse(moment.allocated, reserved, by_stage[rank], by_stage, moment.parts | on_top, f"{moment}{where}")
 

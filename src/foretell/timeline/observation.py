@@ -5,7 +5,7 @@ from __future__ import annotations
 from foretell.cost.memory import MemoryUse
 from foretell.summary import Summarized
 
-PHASES = ("input", "forward", "backward", "recompute", "bubble", "host", "optimizer", "other")
+PHASES = ("input", "forward", "backward", "recompute", "bubble", "host", "optimizer", "paging", "other")
 """The closed keys of a breakdown, besides `exposed.<axis>`."""
 
 

@@ -28,7 +28,7 @@ MOST = 10
 """Lines that are told."""
 
 
-ON_TOP = ("allocator", "context")
+ON_TOP = ("allocator", "context", "communicators")
 """What the device reports beyond tensors: constants of the trainer."""
 
 
@@ -179,10 +179,13 @@ def _at_peak(plan: PricedProgram, slot: Slot, made: bool) -> tuple[Held, list[Al
     weights = weight_buffers(traffic, program.weight_state.reshards, made)
     found = _trace(plan, slot.stage).at_peak(slot.kind == "F", weights)
     gathered = [
-        AliveTensors(f"gathered {layer_names(program.graph, run)} weights", "gathered", times, size * times)
+        AliveTensors(f"gathered {layer_names(program.graph, run)} weights", "gathered", times, size.own * times)
         for run, size, times in zip(runs, weights.gathered, found.gathered_layers, strict=False)
-        if size * times
+        if size.own * times
     ]
+    if found.messages:
+        of = layer_names(program.graph, runs[found.run])
+        gathered.append(AliveTensors(f"messages of weights beside {of}", "gathered", 1, found.messages))
     return found.storages | _samples(plan, slot.stage), [*gathered, *root]
 
 

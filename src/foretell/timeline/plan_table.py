@@ -109,7 +109,10 @@ class PlanTable(TableBuilder):
         """The row of how a trainer launches a plan, as the plan has it run."""
         tensor = plan.axis(Tensor)
         ranks, across = tensor.ranks if tensor else 1, pipelined and self.cluster.nodes > 1
-        return self.launch_profile((trainer, ranks, across), trainer.host, ranks, across, trainer.storage.prefetch)
+        held = trainer.experts.beside / self.cluster.device.multiprocessors
+        return self.launch_profile(
+            (trainer, ranks, across), trainer.host, ranks, across, trainer.storage.prefetch, held
+        )
 
     def plans(self, compiled: bool) -> Plans:
         """The rows that were added, for Python or for a compiler."""

@@ -9,11 +9,13 @@ from typing import Any
 from foretell.cost.price import PricedProgram
 from foretell.cost.prices import Parts
 from foretell.hardware.cluster import Cluster
-from foretell.plan.schedule import SLOT_KINDS
+from foretell.plan.axis_names import AxisName
+from foretell.plan.schedule import SLOT_KINDS, Slot
 from foretell.timeline.engine import SEGMENT
 from foretell.timeline.memory_timeline import memory_use
 from foretell.timeline.observation import Observation
 from foretell.timeline.one_plan import OnePlan
+from foretell.timeline.pairs import hidden_seconds
 from foretell.timeline.plan_table import unrolled
 
 ROUNDING = 1e-12
@@ -54,11 +56,36 @@ class _Breakdown:
             care = plan.traffic[plan.stages[stage]]
             _add(beside, care.beside_step)
             _add(found, care.finish)
+        self._beside_pairs(rank, found)
         _add(found, beside, exposed / (sum(beside.values()) or 1.0))  # axes share one queue: each its part of it
         found["host"] += late
         bubble = total - sum(found.values())
         found["bubble"] = bubble if bubble > ROUNDING * total else 0.0
         return {name: seconds for name, seconds in found.items() if seconds}
+
+    def _beside_pairs(self, rank: int, found: Parts) -> None:
+        """Experts' rows that ran beside the kernels of pairs of passes were not waited for."""
+        waited = [
+            name for name in found if name.startswith("exposed.") and AxisName.EP in name.split(".")[1].split("+")
+        ]
+        whole = sum(found[name] for name in waited)
+        hidden = min(whole, self._hidden(rank)) if whole else 0.0
+        for name in waited if hidden else ():
+            found[name] *= 1 - hidden / whole
+
+    def _hidden(self, rank: int) -> float:
+        """Seconds of them in the whole step of a rank."""
+        played = self.steps
+        if not self.plan.prices.trainer.experts.beside:
+            return 0.0
+        pairs = played.order.paired(rank)
+        if played.before is not None:
+            before = played.before.paired(rank)
+            pairs = Counter({one: times + (times - before[one]) * played.rounds for one, times in pairs.items()})
+        return sum(
+            times * hidden_seconds(self.plan, (Slot("F", one, 0), Slot("B", other, 0)))
+            for (one, other), times in pairs.items()
+        )
 
     def imbalance(self, rank: int, bubble: float) -> float:
         """The part of a rank's bubble in which it waits because others work longer in their slots than it does.
@@ -73,7 +100,8 @@ class _Breakdown:
     def _work(self, rank: int) -> float:
         """The device's seconds in all slots of a rank."""
         stages = self.plan.stages
-        return sum(times * self._device(stages[stage], kind) for (stage, kind), times in self._slots(rank).items())
+        busy = sum(times * self._device(stages[stage], kind) for (stage, kind), times in self._slots(rank).items())
+        return busy - self._hidden(rank)
 
     def _slots(self, rank: int) -> Counter[tuple[int, int]]:
         """How often a rank has each kind of slot of its stages, in the whole step."""
@@ -95,7 +123,8 @@ class _Breakdown:
             _add(own, care.beside(kind))
         own["other"] += care.copied(kind)
         if kind in ("B", "W") and care.slot_update:
-            own[care.slot_word] += care.slot_update
+            own[care.slot_word] += care.slot_update - care.slot_copies
+            own["backward"] += care.slot_copies  # of the forward pass too: kernels between those of layers
         device = self._device(shape, number)
         more = device - sum(own.values())
         own["host"] += more if more > ROUNDING * device else 0.0

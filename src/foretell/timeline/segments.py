@@ -31,10 +31,15 @@ LAST = 4
 
 @kernel
 def host_seconds(t, profile, launches, layers, recomputes):
-    """Seconds of the host for a stage and micro-batch, forward and backward, by the trainer's constants."""
+    """Seconds of the host for a stage and micro-batch, forward and backward, by the trainer's constants.
+
+    `recomputes`: the layers of which something runs again.
+    """
     by_layer = t.f[t.host_layer + profile] * layers
-    if recomputes:
+    if recomputes >= layers > 0:
         by_layer = by_layer * t.f[t.host_recompute + profile]
+    elif recomputes:
+        by_layer += t.f[t.host_layer + profile] * recomputes * (t.f[t.host_recompute + profile] - 1)
     grown = (t.f[t.host_launch + profile] * launches + by_layer) * t.f[t.host_growth + profile]
     return max(grown + t.f[t.host_microbatch + profile], layers * t.f[t.host_floor + profile])
 
@@ -44,11 +49,12 @@ def slot_host(t, plans, at, signature):
     """Seconds of the host for a stage signature and micro-batch, both passes, and how many kernels it launches."""
     whole = t.i[t.partition_at + plans.i[plans.partition + at]] + signature
     kinds = t.i[t.program_at + plans.i[plans.program + at]]
-    launches, recomputes = 0.0, False
+    launches, recomputes = 0.0, 0
     for run in range(t.i[t.run_at + whole], t.i[t.run_at + whole + 1]):
         cell = (kinds + t.i[t.run_kind + run]) * 4
         launches += t.i[t.run_times + run] * (t.f[t.launches + cell + F] + t.f[t.launches + cell + B])
-        recomputes = recomputes or t.i[t.recomputes + kinds + t.i[t.run_kind + run]] > 0
+        if t.i[t.recomputes + kinds + t.i[t.run_kind + run]] > 0:
+            recomputes += t.i[t.run_times + run]
     return host_seconds(t, plans.i[plans.launch_profile + at], launches, t.i[t.layers + whole], recomputes), launches
 
 
@@ -116,22 +122,24 @@ def layer_segments(t, plans, at, signature, kind, segments, n, last):
         part = t.f[t.launches + cell] / launches if launches else 0.0
         device = t.f[t.device + cell] + fixed * part
         waited = waited_seconds(t, traffic, cell)
-        times = t.i[t.run_times + run]
+        times, own_host = t.i[t.run_times + run], host * part
         if not one_by_one:
-            n = add_segment(segments, n, device * times, host * part * times, (device - waited) * times, 0.0, 0.0, 0.0)
+            n = add_segment(segments, n, device * times, own_host * times, (device - waited) * times, 0.0, 0.0, 0.0)
             continue
         own = t.i[t.traffic_run_at + row] + run - first
         gather = t.f[t.gather_forward + own] if forward else t.f[t.gather_back + own] if kind != W else 0.0
         reduce = t.f[t.reduce + own] if late else 0.0
         device += t.f[t.copy_forward + own] if forward else t.f[t.copy_back + own] if kind != W else 0.0
+        if kind != W:  # what the host does around weights in shares
+            own_host += t.f[t.host_launch + profile] * t.f[t.unit_launches + own]
         for _ in range(times):
             if overlap:
                 once = t.f[t.once + place] if last else 0.0
                 sent = reduce + (t.f[t.buckets + place] if late else 0.0)
-                n = add_segment(segments, n, device, host * part, device - waited, gather, sent, once)
+                n = add_segment(segments, n, device, own_host, device - waited, gather, sent, once)
             else:
                 busy = device + gather + reduce
-                n = add_segment(segments, n, busy, host * part, busy - waited, 0.0, 0.0, 0.0)
+                n = add_segment(segments, n, busy, own_host, busy - waited, 0.0, 0.0, 0.0)
             place += 1
     return n
 

@@ -26,11 +26,12 @@ from typing import NamedTuple
 import msgspec
 
 from foretell.cost.price import PricedProgram
-from foretell.plan.schedule import Slot
+from foretell.plan.schedule import Block, Slot
 from foretell.program.action import Action, Communicate, Copy, Update
 from foretell.program.exchange import BUCKET
 from foretell.program.expand import expand
 from foretell.program.expanded import ExpandedProgram, RankKind
+from foretell.timeline.pairs import hidden_seconds
 from foretell.timeline.streams import Behind, Board, Busy, Process, WeightMessage
 from foretell.timeline.works import ACCUMULATION, PricedAction, Work, Works
 
@@ -116,24 +117,65 @@ class _Rank:
         self.slot: Slot | None = None
 
     def step(self, board: Board) -> Process:
-        for slot in self.kind.slots:
-            self.slot = slot
-            yield from self._slot(slot, board)
+        for block in self.works.blocks(self.kind):
+            yield from self._block(block, board)
         self.slot = None
         yield from self._finish(board)
 
     # a slot
 
-    def _slot(self, slot: Slot, board: Board) -> Process:
+    def _block(self, block: Block, board: Board) -> Process:
+        """A slot; or a forward and a backward together: they begin when both have what they receive, and end as one."""
+        gathers: dict[int, list[WeightMessage]] = {}
+        for at, slot in enumerate(block):
+            self.slot = slot
+            works = self.works.slot(slot.stage, slot.kind)
+            if not at:
+                gathers = self._gathers(works)
+                self._issue(gathers, -1)
+            if any(work.receives for work in works):
+                yield from self._receive(slot, works, board)
+        begun, seen, ran = self.now, len(self.events), len(self.behind.busy)
+        for at, slot in enumerate(block):
+            self.slot = slot
+            self._slot(slot, None if at else gathers)
+        hidden = hidden_seconds(self.works.plan, block) if len(block) > 1 else 0.0
+        if hidden:
+            self._shorten(begun, max(self.now - hidden, self.host), seen, ran)
+        for slot in block:
+            self.slot = slot
+            works = self.works.slot(slot.stage, slot.kind)
+            self._send(slot, [send for work in works for send in work.sends], board)
+
+    def _receive(self, slot: Slot, works: list[Work], board: Board) -> Process:
+        stage = self.program.stages[slot.stage]
+        key = ("F", stage.before, slot.microbatch) if slot.kind == "F" else ("B", stage.after, slot.microbatch)
+        yield key
+        self.now = max(self.now + sum(work.requested for work in works), board.when(key))
+        self.host = max(self.host, self.now)
+
+    def _shorten(self, begun: float, end: float, seen: int, ran: int) -> None:
+        """What was played one after the other since then is over sooner: messages ran beside kernels."""
+        share = (end - begun) / (self.now - begun)
+
+        def moved(when: float) -> float:
+            return begun + (when - begun) * share if when > begun else when
+
+        for at in range(seen, len(self.events)):
+            event = self.events[at]
+            if event.stream != "host" and event.start >= begun and event.category != "weights":
+                self.events[at] = event._replace(start=moved(event.start), seconds=event.seconds * share)
+        for at in range(ran, len(self.behind.busy)):
+            busy = self.behind.busy[at]
+            self.behind.busy[at] = busy._replace(start=moved(busy.start), end=moved(busy.end))
+        self.now = end
+
+    def _slot(self, slot: Slot, gathers: dict[int, list[WeightMessage]] | None) -> None:
+        """What a slot does; of `gathers` that are given the first are on their way already."""
         works = self.works.slot(slot.stage, slot.kind)
-        gathers = self._gathers(works)
-        self._issue(gathers, -1)
-        if any(work.receives for work in works):
-            stage = self.program.stages[slot.stage]
-            key = ("F", stage.before, slot.microbatch) if slot.kind == "F" else ("B", stage.after, slot.microbatch)
-            yield key
-            self.now = max(self.now + sum(work.requested for work in works), board.when(key))
-            self.host = max(self.host, self.now)
+        if gathers is None:
+            gathers = self._gathers(works)
+            self._issue(gathers, -1)
         late = slot.kind in ("B", "W")
         first = late and slot.stage not in self.passed
         passed: list[float] = []
@@ -151,7 +193,6 @@ class _Rank:
             self.passed[slot.stage] = passed
         for bucket, segment in self.works.buckets(slot.stage, slot.kind):
             self._leave(bucket, passed[segment])
-        self._send(slot, [send for work in works for send in work.sends], board)
 
     def _gathers(self, works: list[Work]) -> dict[int, list[WeightMessage]]:
         """The messages that bring a work's weights, by its place in the slot."""

@@ -25,6 +25,7 @@ from foretell.timeline.segments import (
     all_segments,
     segments_at_most,
 )
+from foretell.timeline.slot_order import FIRST, SECOND
 
 
 class Standing(NamedTuple):
@@ -51,6 +52,9 @@ class SlotCosts(NamedTuple):
     high: Any  # and end
     sent: Any
     requested: Any
+    busy: Any  # seconds of each slot's device, where pairs of passes run together
+    rows: Any  # and of its rows of experts
+    beside: float  # share of a device that these hold beside a pair; 0: they are waited for
     streamed: Any  # segments with what travels beside them, of plans that run alone; where they begin, and end
     prefetch: int
     overlap: float
@@ -154,6 +158,7 @@ def slot_costs(t, plans, rows, lanes):
                     launch[n * lanes + p] = segments[segment + HOST]
                     n += 1
             high[place] = n
+    beside = t.f[t.beside + plans.i[plans.launch_profile + at]]
     return SlotCosts(
         lanes,
         device,
@@ -162,6 +167,9 @@ def slot_costs(t, plans, rows, lanes):
         high,
         lane_sends(t, plans, rows, lanes, t.send_forward, t.send_back),
         lane_sends(t, plans, rows, lanes, t.request_forward, t.request_back),
+        lane_slots(t, plans, rows, lanes, t.device if beside else -1),
+        lane_slots(t, plans, rows, lanes, t.rows if beside else -1),
+        beside,
         all_segments(t, plans, at) if streams else (zeros(0), whole_zeros(0), whole_zeros(0)),
         t.i[t.prefetch + plans.i[plans.launch_profile + at]],
         plans.f[plans.overlap + at],
@@ -179,6 +187,22 @@ def lane_sends(t, plans, rows, lanes, forward, back):
         for signature in range(signatures):
             found[2 * signature * lanes + p] = t.f[forward + sends + signature]
             found[(2 * signature + 1) * lanes + p] = t.f[back + sends + signature]
+    return found
+
+
+@kernel
+def lane_slots(t, plans, rows, lanes, figure):
+    """A figure of layers, summed up over each kind of slot of each stage signature; nothing of -1."""
+    partition = plans.i[plans.partition + rows[0]]
+    first, stop = t.i[t.partition_at + partition], t.i[t.partition_at + partition + 1]
+    found = zeros((stop - first) * PLACES * lanes if figure >= 0 else 0)
+    for p in range(lanes if figure >= 0 else 0):
+        kinds = t.i[t.program_at + plans.i[plans.program + rows[p]]]
+        for whole in range(first, stop):
+            for run in range(t.i[t.run_at + whole], t.i[t.run_at + whole + 1]):
+                for kind in range(LAST):
+                    own = t.f[figure + (kinds + t.i[t.run_kind + run]) * 4 + kind] * t.i[t.run_times + run]
+                    found[((whole - first) * PLACES + kind) * lanes + p] += own
     return found
 
 
@@ -201,13 +225,15 @@ def run_slots(t, plans, at, first, stop, costs, standing, started):
         kind, r = t.i[t.slot_kind + n], t.i[t.slot_rank + n]
         signature = t.i[t.stage_signature + stage_at + t.i[t.slot_stage + n]]
         place, rank = signature * PLACES + kind, unsigned_index(r * lanes)
-        back = 0 if kind == F else 1
-        crossing = unsigned_index((2 * signature + back) * lanes)
-        receives = t.i[t.receives_back + whole + signature] if back else t.i[t.receives_forward + whole + signature]
-        ends = noted and not streams and t.i[t.slot_tail + n]
-        if receives and kind != W:
-            wait_for_input(standing, costs, rank, unsigned_index(t.i[t.slot_takes + n] * lanes), crossing, idle, every)
-        elif ends or streams:
+        pair = t.i[t.slot_pair + n] if costs.beside else 0
+        ends, waited = noted and not streams and t.i[t.slot_tail + n], False
+        for own in range(n, n if pair == SECOND else n + 1 + pair):  # a pair waits for what either receives
+            crossing = crossing_of(t, stage_at, own) * lanes
+            if receives(t, whole, stage_at, own):
+                taken = unsigned_index(t.i[t.slot_takes + own] * lanes)
+                wait_for_input(standing, costs, rank, taken, unsigned_index(crossing), idle, waited, every)
+                waited = True
+        if not waited and (ends or streams):
             for p in range(lanes):
                 idle[p] = 0.0
         if ends:
@@ -217,19 +243,56 @@ def run_slots(t, plans, at, first, stop, costs, standing, started):
             run_streamed(costs, place + LAST if t.i[t.slot_last + n] else place, idle[0], r, standing, marks)
         else:
             run_segments(standing, costs, rank, costs.low[place], costs.high[place], every)
-        if kind != W:
-            to, link = unsigned_index(t.i[t.slot_puts + n] * lanes), unsigned_index((2 * r + back) * lanes)
-            send_output(standing, costs, rank, crossing, link, to, every)
+        if pair == SECOND:
+            before = t.i[t.stage_signature + stage_at + t.i[t.slot_stage + n - 1]] * PLACES + F
+            run_together(standing, costs, rank, unsigned_index(before * lanes), unsigned_index(place * lanes), every)
+        for own in range(n - 1 if pair == SECOND else n, n if pair == FIRST else n + 1):
+            if t.i[t.slot_kind + own] != W:
+                back = 0 if t.i[t.slot_kind + own] == F else 1
+                to, link = unsigned_index(t.i[t.slot_puts + own] * lanes), unsigned_index((2 * r + back) * lanes)
+                send_output(
+                    standing, costs, rank, unsigned_index(crossing_of(t, stage_at, own) * lanes), link, to, every
+                )
 
 
 @kernel
-def wait_for_input(standing, costs, rank, source, request, idle, lanes):
-    """A rank waits for what a slot receives, and no less than it takes to request it."""
+def crossing_of(t, stage_at, slot):
+    """Where the figures are of what a slot sends or receives."""
+    signature = t.i[t.stage_signature + stage_at + t.i[t.slot_stage + slot]]
+    return 2 * signature + (0 if t.i[t.slot_kind + slot] == F else 1)
+
+
+@kernel
+def receives(t, whole, stage_at, slot):
+    """Whether a slot receives anything; `whole` is where the signatures of its partition begin."""
+    signature = whole + t.i[t.stage_signature + stage_at + t.i[t.slot_stage + slot]]
+    if t.i[t.slot_kind + slot] == F:
+        return t.i[t.receives_forward + signature] > 0
+    return t.i[t.slot_kind + slot] != W and t.i[t.receives_back + signature] > 0
+
+
+@kernel
+def run_together(standing, costs, rank, one, other, lanes):
+    """A forward and a backward that ran one after the other, as if together: rows of experts go beside kernels, from
+    which they take a share of the device. Both end when all kernels have run, but not before all messages."""
+    free, host, busy, rows = standing.free, standing.host, costs.busy, costs.rows
+    for p in range(lanes):
+        messages = rows[one + p] + rows[other + p]
+        computing = busy[one + p] + busy[other + p] - messages
+        hidden = (1.0 - costs.beside) * messages
+        hidden = hidden if hidden < computing else computing
+        over = free[rank + p] - hidden
+        free[rank + p] = over if over > host[rank + p] else host[rank + p]
+
+
+@kernel
+def wait_for_input(standing, costs, rank, source, request, idle, again, lanes):
+    """A rank waits for what a slot receives, and no less than it takes to request it; `again`: for a second thing."""
     free, host, arrived, requested = standing.free, standing.host, standing.arrived, costs.requested
     for p in range(lanes):
         wait = arrived[source + p] - free[rank + p]
         wait = wait if wait > requested[request + p] else requested[request + p]
-        idle[p] = wait
+        idle[p] = idle[p] + wait if again else wait
         now = free[rank + p] + wait
         free[rank + p] = now
         host[rank + p] = host[rank + p] if host[rank + p] > now else now

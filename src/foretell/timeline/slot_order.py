@@ -5,13 +5,19 @@
 from foretell.compiling import kernel, whole_zeros
 from foretell.plan.unroll import B, F, I, W
 
+FIRST, SECOND = 1, 2
+"""Of a forward and a backward that run together."""
+
 
 @kernel
-def flattened(row_at, kind, stage, microbatch, path_first, path_last, stages, place):
+def flattened(slots, path_first, path_last, stages, place):
     """An order of all ranks' slots, each after the one it waits for: the slot and its rank, and where that one is.
+
+    Slots that run together (of one `block`) come one after the other, after all that either waits for.
 
     `place` is room for where the forward and the backward of each stage and micro-batch are, -1 as long as nowhere.
     """
+    row_at, kind, stage, microbatch, block = slots.row_at, slots.kind, slots.stage, slots.microbatch, slots.block
     ranks, total = len(row_at) - 1, row_at[len(row_at) - 1]
     count = len(path_first)
     slot, rank, source = whole_zeros(total), whole_zeros(total), whole_zeros(total)
@@ -23,29 +29,48 @@ def flattened(row_at, kind, stage, microbatch, path_first, path_last, stages, pl
         for r in range(ranks):
             while row_at[r] + at[r] < row_at[r + 1]:
                 n = row_at[r] + at[r]
-                one, batch = stage[n], microbatch[n]
-                needs = -1  # a place that must be filled; -1: none
-                if kind[n] == W:
-                    needs = stages * count + one * count + batch
-                elif kind[n] == F:
-                    if one != path_first[batch]:
-                        needs = (one - 1) * count + batch
-                elif one == path_last[batch]:
-                    needs = one * count + batch
-                else:
-                    needs = stages * count + (one + 1) * count + batch
-                if needs >= 0 and place[needs] < 0:
+                stop, ready = n, True
+                while stop < row_at[r + 1] and block[stop] == block[n]:
+                    needs = needed(kind[stop], stage[stop], microbatch[stop], path_first, path_last, stages)
+                    ready = ready and (needs < 0 or place[needs] >= 0)
+                    stop += 1
+                if not ready:
                     break
-                slot[done], rank[done] = n, r
-                source[done] = place[needs] if needs >= 0 else -1
-                if kind[n] == F:
-                    place[one * count + batch] = done
-                elif kind[n] != W:
-                    place[stages * count + one * count + batch] = done
-                done += 1
-                at[r] += 1
+                for own in range(n, stop):
+                    one, batch = stage[own], microbatch[own]
+                    needs = needed(kind[own], one, batch, path_first, path_last, stages)
+                    slot[done], rank[done] = own, r
+                    source[done] = place[needs] if needs >= 0 else -1
+                    if kind[own] == F:
+                        place[one * count + batch] = done
+                    elif kind[own] != W:
+                        place[stages * count + one * count + batch] = done
+                    done += 1
+                    at[r] += 1
                 moved = True
     return slot, rank, source, done
+
+
+@kernel
+def needed(kind, stage, microbatch, path_first, path_last, stages):
+    """The place of what a slot waits for, which must be filled; -1: nothing."""
+    count = len(path_first)
+    if kind == W:
+        return stages * count + stage * count + microbatch
+    if kind == F:
+        return (stage - 1) * count + microbatch if stage != path_first[microbatch] else -1
+    if stage == path_last[microbatch]:
+        return stage * count + microbatch
+    return stages * count + (stage + 1) * count + microbatch
+
+
+@kernel
+def pairs(row_at, kind, block, pair):
+    """Mark the first and the second of a forward and a backward that run together."""
+    for r in range(len(row_at) - 1):
+        for n in range(row_at[r], row_at[r + 1] - 1):
+            if block[n] == block[n + 1] and kind[n] == F and kind[n + 1] == B:
+                pair[n], pair[n + 1] = FIRST, SECOND
 
 
 @kernel

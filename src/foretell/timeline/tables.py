@@ -51,6 +51,7 @@ class TrafficRow(NamedTuple):
     reduce: tuple[float, ...]
     copy_forward: tuple[float, ...]
     copy_back: tuple[float, ...]
+    unit_launches: tuple[float, ...]
     buckets: tuple[float, ...]
     once: tuple[float, ...]
 
@@ -79,6 +80,7 @@ class TrafficRow(NamedTuple):
             cost.sums,
             cost.copy_forward,
             cost.copy_back,
+            cost.unit_launches,
             cost.buckets,
             cost.once,
         )
@@ -110,7 +112,7 @@ class TableBuilder:
         first = len(to["recomputes"])
         to["program_at"].extend(range(first, first + len(kinds) * (samples or 1), len(kinds)))
         to["recomputes"].extend([kind.again for kind in kinds] * (samples or 1))
-        for name in ("device", "launches"):
+        for name in ("device", "launches", "rows"):
             self._extend(name, [figure for kind in kinds for figure in getattr(kind, name)], samples)
         self._extend("waits", [seconds for kind in kinds for slot in kind.waits for seconds in slot], samples)
         return row
@@ -191,7 +193,7 @@ class TableBuilder:
             to["order_ranks"].append(order.ranks)
             to["order_places"].append(order.places)
             to["order_shared"].append(shared)
-            for name in ("rank", "kind", "stage", "takes", "puts", "last", "tail"):
+            for name in ("rank", "kind", "stage", "takes", "puts", "last", "tail", "pair"):
                 self._whole(f"slot_{name}", getattr(order, name)[shared:])
             self._whole("tail_slot", order.tails, first - shared)
             to["order_at"].append(len(to["slot_rank"]))
@@ -222,7 +224,7 @@ class TableBuilder:
         else:
             to.extend([value + later for value in values] if later else values)
 
-    def launch_profile(self, key: Hashable, host: Host, ranks: int, across: bool, prefetch: int) -> int:
+    def launch_profile(self, key: Hashable, host: Host, ranks: int, across: bool, prefetch: int, beside: float) -> int:
         """How a trainer's host launches with so many tensor ranks; `across`: stages lie on several nodes."""
         to = self.columns
         if self._new(("launch profile", key), len(to["host_launch"])):
@@ -236,6 +238,7 @@ class TableBuilder:
             to["device_layer"].append(host.device_layer)
             to["sharpness"].append(host.sharpness if math.isfinite(host.sharpness) else 0.0)
             to["prefetch"].append(prefetch)
+            to["beside"].append(beside)
         return self.known["launch profile", key]
 
     def tables(self, compiled: bool) -> Tables:

@@ -92,6 +92,7 @@ class SlotOrder:
     last: Row  # the step's last of its stage: the gradients of its weights are there then
     tail: Row  # its rank's first last slot, and all after it
     tails: Row  # the places of these
+    pair: Row  # the first or the second of a forward and a backward that run together
     held: tuple[tuple[int, ...], ...]  # the stages of each rank
     moments: Moments
     counts: dict[int, Counter[tuple[int, int]]] = field(
@@ -100,8 +101,11 @@ class SlotOrder:
 
     def shared(self, other: SlotOrder) -> int:
         """How many slots two orders begin with in common."""
-        rows = ("rank", "kind", "stage", "takes", "puts", "last")
-        return min(_in_common(getattr(self, row), getattr(other, row)) for row in rows)
+        rows = ("rank", "kind", "stage", "takes", "puts", "last", "pair")
+        alike = min(_in_common(getattr(self, row), getattr(other, row)) for row in rows)
+        return (
+            alike - 1 if alike < len(self.pair) and self.pair[alike] == slot_order.SECOND else alike
+        )  # no pair is cut
 
     def counted(self, rank: int) -> Counter[tuple[int, int]]:
         """How often a rank has each kind of slot of each of its stages: (stage, kind)."""
@@ -111,6 +115,12 @@ class SlotOrder:
             for (own, stage, kind), times in Counter(slots).items():
                 self.counts[own][stage, kind] = times
         return self.counts[rank]
+
+    def paired(self, rank: int) -> Counter[tuple[int, int]]:
+        """How often a forward and a backward of a rank run together: (stage, stage)."""
+        rows = zip(*(_listed(row) for row in (self.rank, self.stage, self.pair)), strict=True)
+        own = [(stage, pair) for at, stage, pair in rows if at == rank and pair]
+        return Counter((one[0], other[0]) for one, other in zip(own[::2], own[1::2], strict=True))
 
 
 class UnrolledSchedule(NamedTuple):
@@ -210,16 +220,17 @@ class _Ordered:
         firsts, lasts = (self.row([path[at] for path in self.paths]) for at in (0, -1))
         slots, place = self.slots, self.row([-1] * (2 * self.stages * len(self.paths)))
         written = (slots.row_at, slots.kind, slots.stage)
-        slot, rank, source, done = self.kernels.flattened(*written, slots.microbatch, firsts, lasts, self.stages, place)
+        slot, rank, source, done = self.kernels.flattened(slots, firsts, lasts, self.stages, place)
         if done < len(slot):
             raise ValueError(f"{self.schedule.name} waits for itself at pp{self.ranks} m{len(self.paths)}")
-        is_last = self._zeros(len(slot))
+        is_last, paired = (self._zeros(len(slots.kind)) for _ in range(2))
         self.kernels.ends(*written, self.stages, is_last)
-        kind, stage, last = (_picked(values, slot) for values in (slots.kind, slots.stage, is_last))
+        self.kernels.pairs(slots.row_at, slots.kind, slots.block, paired)
+        kind, stage, last, pair = (_picked(values, slot) for values in (slots.kind, slots.stage, is_last, paired))
         takes, puts, tail, tails = (self._zeros(len(slot)) for _ in range(4))
         places = int(self.kernels.posted(kind, source, puts, takes))
         late = self.kernels.tails(rank, last, self.ranks, tail, tails)
-        unrolled_schedule = (rank, kind, stage, takes, puts, places, last, tail, tails[:late])
+        unrolled_schedule = (rank, kind, stage, takes, puts, places, last, tail, tails[:late], pair)
         return SlotOrder(self.ranks, *unrolled_schedule, self.held, self._moments())
 
     def every_moment(self) -> Moments:

@@ -18,7 +18,7 @@ from foretell.cost.kernels import chains, kernel_seconds
 from foretell.cost.price import PricedProgram
 from foretell.cost.weight_traffic import WeightPrices
 from foretell.plan.axis_names import AxisName
-from foretell.plan.schedule import SLOT_KINDS
+from foretell.plan.schedule import SLOT_KINDS, Block
 from foretell.program.action import Action, Communicate, Compute, Copy, TrafficKind, Update
 from foretell.program.body import Body
 from foretell.program.exchange import BUCKET
@@ -33,6 +33,7 @@ WEIGHTS = (TrafficKind.WEIGHTS, TrafficKind.WEIGHT_GRADIENTS)
 
 
 ACCUMULATION = "sums of gradients"
+COPIES = "copies of weights in shares"
 """What adding gradients to those of other micro-batches is called."""
 
 PHASE = {"F": "forward", "B": "backward", "I": "backward", "W": "backward"}
@@ -99,6 +100,13 @@ class Works:
 
     # slots
 
+    def blocks(self, kind: RankKind) -> tuple[Block, ...]:
+        """What a rank does at a time: slots, and pairs of two passes where a trainer runs them together."""
+        if not self.trainer.experts.beside:
+            return tuple((slot,) for slot in kind.slots)
+        program = self.plan.program
+        return program.schedule.blocks(program.ranks, program.plan.microbatches, program.chunks)[kind.place]
+
     def slot(self, at: int, kind: str) -> list[Work]:
         """What a slot of a stage does, in order."""
         if (at, kind) not in self._slots:
@@ -141,9 +149,12 @@ class Works:
             )
 
     def _accumulation(self, at: int, kind: str) -> tuple[PricedAction, ...]:
-        """Gradients of a micro-batch are added to those of others."""
-        added = self.added(at) if kind in ("B", "W") else 0.0
-        return (PricedAction("compute", ACCUMULATION, added, "backward"),) if added else ()
+        """Gradients of a micro-batch are added to those of others; weights in shares go in and out of messages."""
+        if kind not in ("B", "W"):
+            return ()
+        copied = self.plan.traffic[self.plan.stages[at]].slot_copies
+        parts = (ACCUMULATION, self.added(at), "backward"), (COPIES, copied, "backward")
+        return tuple(PricedAction("compute", name, seconds, what) for name, seconds, what in parts if seconds)
 
     def _waits(self, stage: Stage, kind: str) -> Iterator[dict[str, float]]:
         """For each layer seconds of messages that are waited for, by level of the cluster."""
@@ -161,8 +172,8 @@ class Works:
         return self._bodies[key]
 
     def _of_body(self, body: Body, kind: str) -> Work:
-        work = Work(body.name, 0.0, 0.0)
-        run = list(chains(body.actions, self.trainer.execution, self.trainer.fusion.norms_take_in))
+        work, fusion = Work(body.name, 0.0, 0.0), self.trainer.fusion
+        run = list(chains(body.actions, self.trainer.execution, fusion.norms_take_in, fusion.complex_rotary))
         hidden = self.prices.hidden(run)
         for at, action in enumerate(run):
             if isinstance(action, Compute):
@@ -175,6 +186,8 @@ class Works:
                 work.pieces.append(self.copy(action))
             elif isinstance(action, Update) and kind in ("B", "W"):  # weights change with each micro-batch
                 work.pieces.append(self.update(action)[0])
+        if self.trainer.storage.offloads_beside:
+            work.pieces = list(_beside_kernels(work.pieces))
         if self.joined:
             work.pieces = list(_joined(work.pieces))
         return work
@@ -219,7 +232,7 @@ class Works:
 
     def update(self, action: Update) -> tuple[PricedAction, float]:
         """The optimizer's step, and the host's time to launch it."""
-        cost, launched = action.cost, self.prices.update(action)[1]
+        cost, launched = action.cost, self.prices.update(action, self.weights.in_shares)[1]
         moved, work = cost.read + cost.written, cost.matrix + cost.vector
         return PricedAction("compute", action.rule, self.weights.priced(action)[1], "optimizer", moved, work), launched
 
@@ -241,7 +254,8 @@ class Works:
 
     def added(self, at: int) -> float:
         """Seconds in which the gradients of a micro-batch are added to those of others: the first adds to nothing."""
-        return self.plan.traffic[self.plan.stages[at]].slot_update if self.plan.program.schedule.flushes else 0.0
+        traffic = self.plan.traffic[self.plan.stages[at]]
+        return traffic.slot_update - traffic.slot_copies if self.plan.program.schedule.flushes else 0.0
 
     def bucket_copies(self, kind: RankKind) -> Iterator[PricedAction]:
         """A processor's thread copies gradients into buckets, and sums out of them."""
@@ -289,6 +303,16 @@ class Works:
             for action in self.program.stages[at].finish.actions:
                 if not isinstance(action, Communicate) or action.what != TrafficKind.WEIGHT_GRADIENTS:
                     yield action
+
+
+def _beside_kernels(pieces: list[PricedAction]) -> Iterator[PricedAction]:
+    """The same with copies of activations as long as they go on after the kernels of their layer."""
+    hidden = sum(one.seconds for one in pieces if one.stream == "compute")
+    for one in pieces:
+        if one.stream != "copies" or not one.name.startswith("activations"):
+            yield one
+        elif one.seconds > hidden:
+            yield one._replace(seconds=one.seconds - hidden)
 
 
 def _joined(pieces: Iterable[PricedAction]) -> Iterator[PricedAction]:

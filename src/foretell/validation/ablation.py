@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from foretell.plan.trainer import trainer
-from foretell.validation.in_view import Slot, chain, cluster_without, constants_without, in_view, own
+from foretell.validation.in_view import TOGETHER, Slot, chain, cluster_without, constants_without, in_view, own
 from foretell.validation.left_out import Prepared, bears_on, chosen_again, log_with
 
 RUNS: Final = 60
@@ -23,9 +23,6 @@ RUNS: Final = 60
 
 BY_MEMORY: Final = ("memory.", "storage.extra")
 """Constants that no time feels."""
-
-TOGETHER: Final = ("host.launch", "host.layer", "host.layer_recomputes")
-"""One way to count the host's time or the other: a trainer has both from one place."""
 
 FELT: Final = 1e-3
 """A prediction that moves by less does not feel a constant."""

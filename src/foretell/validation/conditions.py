@@ -43,7 +43,7 @@ class Condition(msgspec.Struct, frozen=True, kw_only=True):
     loss: float | None  # measured time of what was chosen over the fastest, less one: the mean
 
 
-class _Foretold(NamedTuple):
+class ForetoldParts(NamedTuple):
     """A run, and the parts that its step was foretold to have: None where these are not told apart."""
 
     run: ComparedRun
@@ -55,18 +55,18 @@ def conditions(compared: Sequence[ComparedRun]) -> list[Condition]:
     if not any(one.row.parts and one.row.claimed_parts for one in compared):
         return []
     told = [one for one in compared if one.time is not None and one.row.claimed_seconds]
-    unseen = _unseen(told)
+    unseen = left_out(told)
     return [
         _scored("each model left out", _foretold(unseen)),
         _scored("in view", _foretold(told)),
-        _scored("the source's layer seconds", list(_with_layers(unseen))),
+        _scored("the source's layer seconds", list(with_layers(unseen))),
         _anchored("anchored by a step", unseen, lambda row: {}),
         _anchored("anchored by its parts", unseen, _parts),
-        _scored("the source's own", [_as(one, one.row.claimed_seconds, one.row.claimed_parts) for one in told]),
+        _scored("the source's own", [as_foretold(one, one.row.claimed_seconds, one.row.claimed_parts) for one in told]),
     ]
 
 
-def _unseen(told: Sequence[ComparedRun]) -> list[ComparedRun]:
+def left_out(told: Sequence[ComparedRun]) -> list[ComparedRun]:
     """Each model predicted with the constants that the parts of the others say."""
     rows = [one.row for one in told]
     found: dict[str, ComparedRun] = {}
@@ -77,26 +77,43 @@ def _unseen(told: Sequence[ComparedRun]) -> list[ComparedRun]:
     return [found[row.id] for row in rows]
 
 
-def _foretold(compared: Iterable[ComparedRun]) -> list[_Foretold]:
+def _foretold(compared: Iterable[ComparedRun]) -> list[ForetoldParts]:
     """Runs with the parts of our own predictions; those of several plans that a run may have had are not told apart."""
-    return [
-        _Foretold(one, parts_of(one.prediction) if isinstance(one.prediction, Prediction) else None) for one in compared
-    ]
+    found = ((one, one.prediction) for one in compared)
+    return [ForetoldParts(one, parts_of(own) if isinstance(own, Prediction) else None) for one, own in found]
 
 
-def _with_layers(unseen: Iterable[ComparedRun]) -> Iterable[_Foretold]:
-    """Computation as the source says it, from seconds that it measured of its layers; messages are ours."""
+def with_layers(unseen: Sequence[ComparedRun]) -> Iterator[ForetoldParts]:
+    """Computation as the source says it, from seconds that it measured of its layers; messages are ours.
+
+    Of pipelines the source tells no parts, but what it says of one rank is what it measured of all layers together.
+    """
+    slower = dict(_alone(unseen))
     for one in unseen:
+        longer = slower.get((one.row.model, one.row.trainer))
         if isinstance(one.prediction, Prediction) and one.row.claimed_parts:
             compute, messages = one.row.claimed_parts.compute, parts_of(one.prediction).messages
-            yield _as(one, compute + messages, StepParts(compute, messages))
+            yield as_foretold(one, compute + messages, StepParts(compute, messages))
+        elif longer is not None:
+            each = one.prediction.each if isinstance(one.prediction, EitherPrediction) else (one.prediction,)
+            own = [parts_of(found) for found in each if isinstance(found, Prediction)]
+            yield as_foretold(
+                one, statistics.geometric_mean(longer * parts.compute + parts.messages for parts in own), None
+            )
 
 
-def _as(one: ComparedRun, seconds: float, parts: StepParts | None) -> _Foretold:
+def _alone(unseen: Iterable[ComparedRun]) -> Iterator[tuple[tuple[str, str], float]]:
+    """By model and software, what the source says of all layers on one rank, over ours."""
+    for one in unseen:
+        if isinstance(one.prediction, Prediction) and one.prediction.ranks == 1:
+            yield (one.row.model, one.row.trainer), one.row.claimed_seconds / one.prediction.step_seconds
+
+
+def as_foretold(one: ComparedRun, seconds: float, parts: StepParts | None) -> ForetoldParts:
     """The run as if this had been predicted."""
     found = one.prediction.each[0] if isinstance(one.prediction, EitherPrediction) else one.prediction
     assert isinstance(found, Prediction)
-    return _Foretold(one._replace(prediction=msgspec.structs.replace(found, step_seconds=seconds)), parts)
+    return ForetoldParts(one._replace(prediction=msgspec.structs.replace(found, step_seconds=seconds)), parts)
 
 
 def _parts(row: MeasuredRun) -> dict[str, float]:
@@ -136,7 +153,7 @@ def _corrected(
             yield one._replace(prediction=corrected(one.prediction))
 
 
-def _scored(name: str, found: Sequence[_Foretold]) -> Condition:
+def _scored(name: str, found: Sequence[ForetoldParts]) -> Condition:
     runs = [one.run for one in found]
     losses = [pick.loss_by_time for pick in regrets(runs).picks]
     apart = [(one.parts, one.run.row.parts) for one in found if one.parts and one.run.row.parts]

@@ -44,6 +44,8 @@ def fitted() -> Iterator[Constant]:
         source = f"learnt from {learnt.runs:,} runs of {learnt.sources} sources"
         for reason, width in {**learnt.widths, "stretch": learnt.stretch}.items():
             yield Constant("bands", f"{title} {reason}", f"{width:g}", source)
+    for effect, variance in msgspec.structs.asdict(bands().carried).items():
+        yield Constant("bands", f"carried {effect}", f"{variance:g}", "learnt from pairs of runs, sources left out")
 
 
 def _told(source: str) -> bool:

@@ -13,8 +13,11 @@ import numpy
 
 from foretell.hardware import catalog
 from foretell.oracle.bands import ANCHORED, REASONS, Bands
+from foretell.oracle.bands import bands as shipped
+from foretell.oracle.carried import MESSAGES, EffectSpread, Posterior, RunTraits, SeenRun, seconds_of, traits_of
 from foretell.oracle.predict import Prediction
 from foretell.oracle.similar import SimilarRuns, extent_of, work_of
+from foretell.plan.trainer import of_today
 from foretell.validation.evaluate import ComparedRun
 from foretell.validation.ratios import MeasuredPair, RatioCoverage, ratio_coverage
 from foretell.validation.sources import healthy, source_of, table_of
@@ -46,6 +49,18 @@ class Residual(NamedTuple):
     device: str = ""
     trainer: str = ""
     axes: tuple[str, ...] = ()  # with more than one rank
+    seconds: tuple[float, float, float] = (1.0, 0.0, 0.0)  # predicted: what computes, messages, the host
+    question: tuple[str | float, ...] = ()
+
+    @property
+    def traits(self) -> RunTraits:
+        return RunTraits(self.trainer, self.device, self.model, self.ranks, self.question)
+
+    def much(self, reason: str) -> float:
+        """How much of a reason applies: all or nothing, or of messages between convolutions their share."""
+        if reason == "messages":
+            return self.seconds[MESSAGES] / sum(self.seconds) if "convolutions" in self.reasons else 0.0
+        return float(reason in self.reasons)
 
     @property
     def parts(self) -> Iterator[tuple[str, str]]:
@@ -89,11 +104,13 @@ def residuals(family: str, study: str, compared: Iterable[ComparedRun]) -> Itera
             reasons=tuple(found.band),
             group=(table_of(family, study, row), row.trainer, found.cluster.split("x")[-1].split(",")[0]),
             device=_device(found.cluster),
-            trainer=row.trainer,
+            trainer=of_today(row.trainer),
             axes=tuple(dict.fromkeys(axis.word for axis in row.plan.axes if axis.world > 1)),
             model=row.model,
             ranks=found.ranks,
             healthy=healthy(row),
+            seconds=seconds_of(found.breakdown),
+            question=traits_of(found).question,
         )
 
 
@@ -117,12 +134,18 @@ def grouped(found: Iterable[Residual]) -> list[SimilarRuns]:
     ]
 
 
-def coverage(found: Sequence[Residual], pairs: Sequence[MeasuredPair] = ()) -> Coverage:
-    """Learn the bands, and try them on each source with the others' lessons; of pairs of plans their ratio."""
+def coverage(
+    found: Sequence[Residual], pairs: Sequence[MeasuredPair] = (), spread: EffectSpread | None = None
+) -> Coverage:
+    """Learn the bands, and try them on each source with the others' lessons; of pairs of plans their ratio.
+
+    `spread` is how much of a measured run's error carries over to others; what ships, if it was not learnt again.
+    """
+    spread = spread or shipped().carried
     lesson = lesson_of(found)
     scores, widths = left_out(lesson)
     learnt = msgspec.structs.replace(learnt_widths(lesson, scores), unseen=_unseen(lesson, found))
-    anchors = _anchors(found)
+    anchors = _anchors(found, spread)
     anchored = learnt_widths(anchors, left_out(anchors)[0])
     inside = scores <= learnt.stretch
     logs = numpy.array([one.log for one in found])
@@ -151,7 +174,7 @@ def coverage(found: Sequence[Residual], pairs: Sequence[MeasuredPair] = ()) -> C
         by_source=float(numpy.mean([one.inside for one in sources.values()])),
         sources=sources,
         parts=parts,
-        bands=Bands(learnt, anchored),
+        bands=Bands(learnt, anchored, spread),
         ratios=ratio_coverage(pairs) if len({pair.source for pair in pairs}) >= LEAST_SOURCES else None,
     )
 
@@ -159,34 +182,46 @@ def coverage(found: Sequence[Residual], pairs: Sequence[MeasuredPair] = ()) -> C
 def lesson_of(found: Sequence[Residual]) -> Lesson:
     """An example for each run."""
     names = tuple(REASONS)
-    reasons = numpy.array([[float(name in one.reasons) for name in names] for one in found])
+    reasons = numpy.array([[one.much(name) for name in names] for one in found])
     size = numpy.array([abs(one.log) for one in found])
     truths = numpy.array([one.healthy for one in found])
-    return Lesson(names, reasons, size, [one.source for one in found], truths, numpy.ones(len(size)))
+    software = tuple(one.trainer for one in found) if all(one.trainer for one in found) else ()
+    return Lesson(names, reasons, size, [one.source for one in found], truths, numpy.ones(len(size)), software)
 
 
-def _anchors(found: Sequence[Residual]) -> Lesson:
-    """Pairs of runs of one software on one device: one is predicted, the other was measured before."""
-    groups: dict[tuple[str, ...], list[Residual]] = defaultdict(list)
-    for one in found:
-        if one.healthy:
-            groups[one.group].append(one)
+def _anchors(found: Sequence[Residual], spread: EffectSpread) -> Lesson:
+    """Pairs of runs of one source: one is predicted, and another was measured before and corrects it."""
     names = tuple(ANCHORED)
     reasons: list[list[float]] = []
     sizes: list[float] = []
     sources: list[str] = []
+    for one, other in _pairs(found):
+        known = Posterior([SeenRun(other.traits, other.seconds, other.log)], spread)
+        left = {"unlike": known.deviation(one.traits, one.seconds)}
+        reasons.append([left.get(name, float(name in one.reasons)) for name in names])
+        sizes.append(abs(one.log - known.log(one.traits, one.seconds)))
+        sources.append(one.source)
+    truths = numpy.ones(len(sizes), dtype=bool)
+    return Lesson(names, numpy.array(reasons), numpy.array(sizes), sources, truths, numpy.ones(len(sizes)))
+
+
+def _pairs(found: Sequence[Residual]) -> Iterator[tuple[Residual, Residual]]:
+    """Each run with some of its own software and device, and with one of the same source that has another."""
+    groups: dict[tuple[str, ...], list[Residual]] = defaultdict(list)
+    others: dict[str, list[Residual]] = defaultdict(list)
+    for one in found:
+        if one.healthy:
+            groups[one.group].append(one)
+            others[one.source].append(one)
     for own in groups.values():
         for at, one in enumerate(own):
             for step in range(1, min(PARTNERS, len(own) - 1) + 1):
                 other = own[(at + step * max(1, len(own) // (PARTNERS + 1))) % len(own)]
-                if other is one:
-                    continue
-                differ = {"other model": other.model != one.model, "other ranks": other.ranks != one.ranks}
-                reasons.append([float(differ.get(name, name in one.reasons)) for name in names])
-                sizes.append(abs(one.log - other.log))
-                sources.append(one.source)
-    truths = numpy.ones(len(sizes), dtype=bool)
-    return Lesson(names, numpy.array(reasons), numpy.array(sizes), sources, truths, numpy.ones(len(sizes)))
+                if other is not one:
+                    yield one, other
+            apart = [run for run in others[one.source] if (run.trainer, run.device) != (one.trainer, one.device)]
+            if apart:
+                yield one, apart[at % len(apart)]
 
 
 def _unseen(lesson: Lesson, found: Sequence[Residual]) -> float:

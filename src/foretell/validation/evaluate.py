@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -17,6 +16,7 @@ from foretell.hardware.cluster import Cluster
 from foretell.model.graph import Graph
 from foretell.model.resize import ANY, with_samples
 from foretell.model.source import load
+from foretell.oracle.verdict import RETRIES, chance, verdict
 from foretell.plan.fitness import refusals
 from foretell.plan.plan import Plan
 from foretell.plan.setting import Setting
@@ -24,6 +24,7 @@ from foretell.plan.trainer import trainer
 from foretell.timeline.observation import Observation
 from foretell.validation import score
 from foretell.validation.score import Errors, FitVerdicts, Regret, ScoredPair, Verdict
+from foretell.validation.sources import by_memory
 from foretell.validation.study import MeasuredCall, MeasuredPeak, MeasuredRun, Study
 
 STATED: Final = "as stated"
@@ -55,6 +56,8 @@ class ComparedPrediction(Protocol):
     def fits(self) -> Any: ...
     @property
     def usable(self) -> float: ...
+    @property
+    def most(self) -> float: ...
     @property
     def interval(self) -> tuple[float, float]: ...
 
@@ -94,6 +97,10 @@ class EitherPrediction(NamedTuple):
     @property
     def usable(self) -> float:
         return max(one.usable for one in self.each)
+
+    @property
+    def most(self) -> float:
+        return max(one.most for one in self.each)
 
     @property
     def interval(self) -> tuple[float, float]:
@@ -139,18 +146,21 @@ class ComparedRun(NamedTuple):
         ran = self.row.outcome == "ok"
         if self.prediction is None:
             return Verdict(False, ran, 0.0)
-        return Verdict(bool(self.prediction.fits), ran, chance_to_fit(self.prediction))
+        return Verdict(runs(self.prediction), ran, chance_to_fit(self.prediction))
 
 
-SPREAD: Final = 0.1
-"""Of the logarithm of memory as measured over as predicted: a declared prior, about the mean error of all runs."""
+def runs(found: ComparedPrediction) -> bool:
+    """Whether a run has the memory that it needs, if only while its allocator retries."""
+    if isinstance(found, EitherPrediction):
+        return any(map(runs, found.each))
+    return bool(found.fits) or verdict(found.memory, found.usable, found.most) == RETRIES
 
 
 def chance_to_fit(found: ComparedPrediction) -> float:
     """How probable it is that the memory that was predicted is within what a run can use."""
     if isinstance(found, EitherPrediction):
         return max(map(chance_to_fit, found.each))
-    return statistics.NormalDist(0.0, SPREAD).cdf(math.log(found.usable / found.memory.device))
+    return chance(found.memory, found.most)
 
 
 class Subset(msgspec.Struct, frozen=True):
@@ -335,7 +345,7 @@ def subset(compared: list[ComparedRun]) -> Subset:
         n=sum(one.prediction is not None for one in compared),
         time=score.errors(one.time for one in compared if one.time is not None),
         memory=score.errors(pair for one in compared for pair in one.memory),
-        fits=score.fits(one.verdict for one in compared),
+        fits=score.fits(one.verdict for one in compared if by_memory(one.row)),
         rank_correlation=score.rank_correlation(groups),
         regret=score.regret(groups),
         inside=_share([one.inside for one in compared if one.inside is not None]),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -13,10 +13,15 @@ import msgspec
 from foretell.cost.kernels._reached import reached_by
 from foretell.hardware.cluster import Cluster
 from foretell.plan.trainer import CONSTANTS, Trainer, trainer
+from foretell.plan.trainer_levels import levels
 
 FILE: Final = Path(__file__).with_name("in_view.toml")
 
 MANY: Final = "many"
+
+
+TOGETHER: Final = ("host.launch", "host.layer", "host.layer_recomputes")
+"""One way to count the host's time or the other: a trainer has all of it from one place."""
 
 
 class Slot(NamedTuple):
@@ -51,12 +56,18 @@ def slots_of(source: str) -> list[Slot]:
     return [slot for slot, sources in in_view().items() if source in sources]
 
 
+def in_groups(slots: Iterable[Slot]) -> list[tuple[Slot, ...]]:
+    """Constants that are chosen at once: those of a trainer that count one time in two ways, and each other alone."""
+    groups: dict[tuple[str, ...], list[Slot]] = {}
+    for slot in slots:
+        together = slot.kind == "trainers" and slot.key in TOGETHER
+        groups.setdefault((slot.kind, slot.owner, TOGETHER[0] if together else slot.key), []).append(slot)
+    return list(map(tuple, groups.values()))
+
+
 def chain(name: str) -> list[Trainer]:
     """A trainer, the one it is based on, and so on."""
-    found = [trainer(name)]
-    while found[-1].based_on:
-        found.append(trainer(found[-1].based_on))
-    return found
+    return levels(trainer(name))
 
 
 @functools.cache
@@ -65,20 +76,25 @@ def own(name: str) -> frozenset[str]:
     return frozenset(key for key, source in trainer(name).sources if not source.startswith("carried over from "))
 
 
+def holder(name: str, key: str) -> str:
+    """The trainer that gives another one a constant; none for those that nobody gives."""
+    return next((level.name for level in chain(name) if key in own(level.name)), "")
+
+
 def constants_without(name: str, source: str, chosen: Chosen) -> dict[str, Any]:
     """Constants of a trainer that differ when a source was never seen: those chosen again, or of the trainer below."""
     made, found = trainer(name), dict[str, Any]()
     touched = {slot.key for slot in slots_of(source) if slot.kind == "trainers"}
-    levels = chain(name)
+    above = chain(name)
     for key in touched:
-        value = _without(levels, key, source, chosen)
+        value = _without(above, key, source, chosen)
         if value != made.constant(key):
             found[key] = value
     return found
 
 
-def _without(levels: list[Trainer], key: str, source: str, chosen: Chosen) -> Any:
-    for level in levels:
+def _without(above: list[Trainer], key: str, source: str, chosen: Chosen) -> Any:
+    for level in above:
         if key not in own(level.name):
             continue
         slot = Slot("trainers", level.name, key)
@@ -86,7 +102,7 @@ def _without(levels: list[Trainer], key: str, source: str, chosen: Chosen) -> An
             return level.constant(key)
         if slot in chosen:
             return chosen[slot]
-    return levels[-1].constant(key)
+    return above[-1].constant(key)
 
 
 def staying(source: str, chosen: Chosen) -> list[Slot]:
@@ -117,13 +133,18 @@ def changed(made: Trainer, constants: Mapping[str, Any]) -> Trainer:
 
 def cluster_without(cluster: Cluster, source: str, chosen: Chosen) -> Cluster:
     """A cluster whose units reach what was chosen without a source."""
+    return with_reached(cluster, {slot: chosen[slot] for slot in slots_of(source) if slot in chosen})
+
+
+def with_reached(cluster: Cluster, chosen: Chosen) -> Cluster:
+    """A cluster whose units reach other shares of their peaks."""
     device = cluster.device
     reached = dict(device.reached)
-    for slot in slots_of(source):
-        if slot.kind == "kernels" and slot.owner in (device.name, device.architecture) and slot in chosen:
+    for slot, value in chosen.items():
+        if slot.kind == "kernels" and slot.owner in (device.name, device.architecture):
             if slot.owner == device.architecture and slot.key in device.reached:
                 continue  # the device's own figure holds
-            reached[slot.key] = msgspec.structs.replace(reached_by(device, slot.key), products=chosen[slot])
+            reached[slot.key] = msgspec.structs.replace(reached_by(device, slot.key), products=value)
     if reached == device.reached:
         return cluster
     other = msgspec.structs.replace(device, reached=reached)

@@ -25,12 +25,15 @@ from foretell.plan.setting import Setting
 from foretell.plan.trainer import names, trainer
 from foretell.validation.evaluate import ComparedPrediction, ComparedRun, Predictor, as_timed, question
 from foretell.validation.in_view import (
+    TOGETHER,
     Chosen,
     Slot,
     chain,
     changed,
     cluster_without,
     constants_without,
+    holder,
+    in_groups,
     in_view,
     own,
     slots_of,
@@ -47,6 +50,9 @@ WORST: Final = 0.7
 
 STEPS: Final = tuple(2 ** (-step / 2) for step in range(9))
 """Of the largest value that other software has, down to a sixteenth."""
+
+TIMES: Final = TOGETHER[:2]
+"""Of what is chosen together, the seconds."""
 
 REACHED: Final = tuple(round(0.56 + 0.02 * step, 2) for step in range(0, 20, 2))
 """Shares of the peak that matrix units may reach."""
@@ -94,22 +100,26 @@ def _some(cell: list[tuple[str, MeasuredRun]], most: int) -> Iterator[tuple[str,
 
 
 @functools.cache
-def chosen_again() -> dict[str, dict[Slot, Any]]:
+def chosen_again() -> dict[str, Chosen]:
     """What ships, by the source that is left out."""
     if not FILE.is_file():
         return {}
     kept = msgspec.json.decode(FILE.read_bytes(), type=dict[str, tuple[ChosenAgain, ...]])
-    return {source: {one.slot: _frozen(one.value) for one in values} for source, values in kept.items()}
+    return {source: read_chosen(values) for source, values in kept.items()}
 
 
 def encoded(chosen: Mapping[str, Chosen]) -> bytes:
     """As `chosen_again` reads it."""
-    plain = {
-        source: [ChosenAgain(*slot, value) for slot, value in sorted(values.items())]
-        for source, values in sorted(chosen.items())
-        if values
-    }
+    plain = {source: written(values) for source, values in sorted(chosen.items()) if values}
     return msgspec.json.format(msgspec.json.encode(plain), indent=1) + b"\n"
+
+
+def written(values: Chosen) -> list[ChosenAgain]:
+    return [ChosenAgain(*slot, value) for slot, value in sorted(values.items())]
+
+
+def read_chosen(values: Iterable[ChosenAgain]) -> Chosen:
+    return {one.slot: _frozen(one.value) for one in values}
 
 
 def _frozen(value: Any) -> Any:
@@ -128,10 +138,10 @@ def predictor_without(source: str, chosen: Chosen) -> Predictor:
     return without
 
 
-def is_touched(row: MeasuredRun, device: str, architecture: str, source: str) -> bool:
+def is_touched(row: MeasuredRun, device: str, architecture: str, source: str, chosen: Chosen) -> bool:
     """Whether a run is predicted otherwise without a source."""
     kernels = any(slot.kind == "kernels" and slot.owner in (device, architecture) for slot in slots_of(source))
-    return kernels or bool(constants_without(row.trainer, source, chosen_again().get(source, {})))
+    return kernels or bool(constants_without(row.trainer, source, chosen))
 
 
 def choose(source: str, runs: Sequence[Prepared]) -> dict[Slot, Any]:
@@ -144,37 +154,33 @@ def choose(source: str, runs: Sequence[Prepared]) -> dict[Slot, Any]:
     """
     others = [one for one in runs if one.source != source]
     chosen: dict[Slot, Any] = {}
-    for slot in slots_of(source):
-        if slot.kind == "trainers" and not in_view()[slot] - {source}:
+    for group in in_groups(slots_of(source)):
+        if group[0].kind == "trainers" and not in_view()[group[0]] - {source}:
             continue  # nobody else used it: the trainer below says
-        values = candidates(slot, source)
-        affected = _affected(source, [one for one in others if bears_on(slot, one)], chosen, slot, values)
+        ways = candidates(group, source)
+        affected = _affected(source, [one for one in others if bears_on(group[0], one)], chosen, ways)
         if affected:
-            chosen[slot] = _best(affected, source, chosen, slot, values)
+            chosen |= _best(affected, source, chosen, ways)
     return chosen
 
 
-def _affected(
-    source: str, runs: Sequence[Prepared], chosen: Chosen, slot: Slot, values: Sequence[Any]
-) -> list[Prepared]:
-    """The runs whose source and trainer feel the constant at all, by one run of each."""
+def _affected(source: str, runs: Sequence[Prepared], chosen: Chosen, ways: Sequence[Chosen]) -> list[Prepared]:
+    """The runs whose source and trainer feel the constants at all, by one run of each."""
     first = {one.cell: one for one in reversed(runs)}
-    felt = {
-        cell for cell, one in first.items() if len({_log(one, source, {**chosen, slot: value}) for value in values}) > 1
-    }
+    felt = {cell for cell, one in first.items() if len({_log(one, source, {**chosen, **way}) for way in ways}) > 1}
     return [one for one in runs if one.cell in felt]
 
 
-def _best(runs: Sequence[Prepared], source: str, chosen: Chosen, slot: Slot, values: Sequence[Any]) -> Any:
-    """The first value, or the best of those that are better by more than sources differ on it."""
-    ways = [_misses(runs, source, {**chosen, slot: value}) for value in values]
-    if slot.kind == "kernels":  # a figure of the device, which has nothing below it
-        return min(zip(values, ways, strict=True), key=lambda way: statistics.fmean(way[1].values()))[0]
-    taken, most = values[0], 0.0
-    for value, misses in zip(values[1:], ways[1:], strict=True):
-        gains = [ways[0][of] - miss for of, miss in misses.items()]
+def _best(runs: Sequence[Prepared], source: str, chosen: Chosen, ways: Sequence[Chosen]) -> Chosen:
+    """The first way, or the best of those that are better by more than sources differ on it."""
+    each = [misses(runs, source, {**chosen, **way}) for way in ways]
+    if any(slot.kind == "kernels" for slot in ways[0]):  # a figure of the device, which has nothing below it
+        return min(zip(ways, each, strict=True), key=lambda tried: statistics.fmean(tried[1].values()))[0]
+    taken, most = ways[0], 0.0
+    for way, missed in zip(ways[1:], each[1:], strict=True):
+        gains = [each[0][of] - miss for of, miss in missed.items()]
         if statistics.fmean(gains) > max(most, _standard_error(gains)):
-            taken, most = value, statistics.fmean(gains)
+            taken, most = way, statistics.fmean(gains)
     return taken
 
 
@@ -183,18 +189,47 @@ def _standard_error(sample: Sequence[float]) -> float:
     return statistics.stdev(sample) / math.sqrt(len(sample)) if len(sample) > 1 else 0.0
 
 
-def candidates(slot: Slot, source: str) -> list[Any]:
-    """What a constant may be: that of the trainer below, what other software has for it whose choice did not see the
+def candidates(group: Sequence[Slot], source: str) -> list[Chosen]:
+    """What constants may be: those of the trainer below, what other software has for them whose choice did not see the
     source, and steps down from the largest of them."""
+    slot = group[0]
     if slot.kind == "kernels":
-        return list(REACHED)
-    below = [level.name for level in chain(slot.owner)[1:]]  # first: where runs do not care, it is as below
+        return [{slot: value} for value in REACHED]
+    if slot.key in TOGETHER:
+        return _together(group, source)
+    names_of = (*(level.name for level in chain(slot.owner)[1:]), *names())  # where runs do not care, it is as below
     found = [
         trainer(name).constant(slot.key)
-        for name in (*below, *names())
+        for name in names_of
         if slot.key in own(trainer(name).name) and source not in in_view().get(Slot("trainers", name, slot.key), ())
     ]
-    return list(dict.fromkeys([*found, *_steps(found)]))
+    return [{slot: value} for value in dict.fromkeys([*found, *_steps(found)])]
+
+
+def _together(group: Sequence[Slot], source: str) -> list[Chosen]:
+    """Whole ways to count a time: one software's time for each launch is not mixed with another's for each layer.
+
+    Where a part of the owner's way never saw the source, it is kept, and a way that differs in it is none.
+    """
+    keys = [slot.key for slot in group]
+    kept = [key for key in TOGETHER if key not in keys]
+    owner = trainer(group[0].owner)
+    levels = [level.name for level in chain(owner.name)[1:]]
+    found = [
+        tuple(made.constant(key) for key in keys)
+        for made in map(trainer, (*levels, *names()))
+        if any(key in own(made.name) for key in TOGETHER)
+        and not any(source in in_view().get(Slot("trainers", holder(made.name, key), key), ()) for key in TOGETHER)
+        and all(made.constant(key) == owner.constant(key) for key in kept)
+    ]
+    largest = [max(found, key=lambda way: way[at]) for at, key in enumerate(keys) if key in TIMES] if found else []
+    steps = [_scaled(way, share) for way in largest for share in STEPS]
+    return [dict(zip(group, way, strict=True)) for way in dict.fromkeys([*found, *steps])]
+
+
+def _scaled(way: tuple[Any, ...], share: float) -> tuple[Any, ...]:
+    """Seconds times a share; how they are counted stays."""
+    return tuple(value if isinstance(value, bool) else value * share for value in way)
 
 
 def _steps(found: Sequence[Any]) -> Iterator[Any]:
@@ -220,11 +255,10 @@ def bears_on(slot: Slot, one: Prepared) -> bool:
     """Whether a run is predicted with the constant."""
     if slot.kind == "kernels":
         return slot.owner in (one.cluster.device.name, one.cluster.device.architecture)
-    holder = next((level.name for level in chain(one.row.trainer) if slot.key in own(level.name)), "")
-    return holder == slot.owner
+    return holder(one.row.trainer, slot.key) == slot.owner
 
 
-def _misses(runs: Sequence[Prepared], source: str, chosen: Chosen) -> dict[str, float]:
+def misses(runs: Sequence[Prepared], source: str, chosen: Chosen) -> dict[str, float]:
     """How far predictions are from the runs of each source; its trainers have the same weight."""
     cells: dict[tuple[str, str], list[float]] = {}
     for one in runs:

@@ -9,6 +9,9 @@ from foretell.validation.study import MeasuredRun
 FAULT: Final = "cluster fault"
 """Runs that met a fault of their cluster teach nothing; they are counted apart."""
 
+OTHERWISE: Final = "failed otherwise"
+"""Failures that memory does not explain: a run of the source that needs at least as much finished."""
+
 TOGETHER: Final = {
     **dict.fromkeys(("pdlf", "pdll", "pdlt", "paradl"), "pdl"),
     **dict.fromkeys(("timm", "timmn", "timm10", "timm11"), "timm"),
@@ -37,3 +40,8 @@ def source_of(family: str, study: str, row: MeasuredRun) -> str:
 def healthy(row: MeasuredRun) -> bool:
     """Whether it met no fault of its cluster that is known."""
     return FAULT not in row.subsets
+
+
+def by_memory(row: MeasuredRun) -> bool:
+    """Whether that a run ran or failed says something of its memory."""
+    return OTHERWISE not in row.subsets

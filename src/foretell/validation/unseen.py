@@ -1,8 +1,9 @@
 """The score: how far predictions are on sources that no constant was chosen on, by study and by trainer.
 
-Three figures for the same runs: with the constants that ship, with those that are left when the run's source was never
-seen (`left_out`), and with the latter after one run of the source corrected all others. Every source has the same
-weight, however many runs it has. Runs that met a fault of their cluster are left out.
+Four figures for the same runs: with the constants that ship, with those chosen again without the run and others of its
+source (`rows_left_out`), with those that are left when the source was never seen (`left_out`), and with the latter
+after one run of the source corrected all others. Every source has the same weight, however many runs it has. Runs that
+met a fault of their cluster are left out.
 """
 
 from __future__ import annotations
@@ -10,31 +11,41 @@ from __future__ import annotations
 import math
 import random
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
 
 from foretell.hardware import catalog
-from foretell.validation.evaluate import ComparedRun, compare
-from foretell.validation.in_view import in_view, staying
+from foretell.oracle.bands import bands
+from foretell.oracle.carried import EffectSpread, Posterior, RunTraits, SeenRun, seconds_of, traits_of
+from foretell.oracle.predict import Prediction
+from foretell.validation.carried import drawn_pairs, learnt_spread
+from foretell.validation.evaluate import ComparedPrediction, ComparedRun, EitherPrediction, compare
+from foretell.validation.in_view import Chosen, in_view, staying
 from foretell.validation.left_out import chosen_again, is_touched, log_ratio, predictor_without
+from foretell.validation.rows_left_out import fold_of, folded
 from foretell.validation.sources import healthy, source_of
 from foretell.validation.study import Study
+from foretell.validation.widths import LEAST_SOURCES
 
 DRAWS: Final = 21
 """Anchors that are drawn of each source and trainer; the middle of what they leave is told."""
 
 
 class UnseenRun(NamedTuple):
-    """One run: logarithms of measured over predicted, with its source in view and without."""
+    """One run: logarithms of measured over predicted, with its source in view, without it, and without some of it."""
 
     study: str
     source: str
     trainer: str
     seen: float
     unseen: float
+    fold: float  # without the run itself and the others of its fold
     inside: bool  # the interval that ships
+    traits: RunTraits  # what it can have in common with another
+    seconds: tuple[float, float, float]  # predicted without its source: what computes, messages, the host
 
 
 class UnseenScore(msgspec.Struct, frozen=True):
@@ -43,7 +54,9 @@ class UnseenScore(msgspec.Struct, frozen=True):
     name: str
     sources: int
     runs: int
+    scored: float  # share of the rows that were read which are predicted; of a study, of all that it has
     seen: float  # the source was in view
+    rows: float  # its constants were chosen again without some of its rows, and these were predicted
     unseen: float  # its constants were chosen again without it
     anchored: float | None  # and one of its runs corrected the others; None: no source has two
     bias: float  # without it: median of predicted over measured less one, the mean over sources
@@ -62,56 +75,132 @@ class UnseenScores(msgspec.Struct, frozen=True):
 
 
 def unseen_runs(study: Study, compared: Sequence[ComparedRun]) -> list[UnseenRun]:
-    """Every timed, healthy run of a study from both sides; what no left-out constant touches is predicted once."""
+    """Every timed, healthy run of a study from all sides; what no constant left out touches is predicted once."""
     timed = [one for one in compared if one.time is not None and healthy(one.row)]
     sources = [source_of(study.family, study.name, one.row) for one in timed]
-    without: dict[int, float | None] = {at: log_ratio(one) for at, one in enumerate(timed)}
+    without, fold = list(timed), list(timed)
     for source in dict.fromkeys(sources):
-        places = [at for at, own in enumerate(sources) if own == source and _touched(timed[at], source)]
-        predictor = predictor_without(source, chosen_again().get(source, {}))
-        again = compare([timed[at].row for at in places], predictor)
-        without |= {at: log_ratio(one) if one.time else None for at, one in zip(places, again, strict=True)}
+        places = [at for at, own in enumerate(sources) if own == source]
+        _predict_again(without, places, source, chosen_again().get(source, {}))
+        for number, chosen in enumerate(folded().get(source, ())):
+            _predict_again(fold, [at for at in places if fold_of(timed[at].row) == number], source, chosen)
     return [
-        UnseenRun(study.name, source, one.row.trainer, log_ratio(one), unseen, bool(one.inside))
-        for at, (source, one) in enumerate(zip(sources, timed, strict=True))
-        if (unseen := without[at]) is not None  # refused without its source: there is nothing to subtract
+        _from_all_sides(study.name, source, *sides)
+        for source, *sides in zip(sources, timed, without, fold, strict=True)
+        if all(side.time for side in sides)  # refused without its source: there is nothing to subtract
     ]
 
 
-def _touched(one: ComparedRun, source: str) -> bool:
+def _predict_again(runs: list[ComparedRun], places: Iterable[int], source: str, chosen: Chosen) -> None:
+    """Put the predictions with other constants in place, of the runs that feel them."""
+    touched = [at for at in places if _touched(runs[at], source, chosen)]
+    again = compare([runs[at].row for at in touched], predictor_without(source, chosen))
+    for at, one in zip(touched, again, strict=True):
+        runs[at] = one
+
+
+def _from_all_sides(study: str, source: str, one: ComparedRun, without: ComparedRun, fold: ComparedRun) -> UnseenRun:
+    assert without.prediction is not None  # it was timed
+    return UnseenRun(
+        study,
+        source,
+        one.row.trainer,
+        log_ratio(one),
+        log_ratio(without),
+        log_ratio(fold),
+        bool(one.inside),
+        _traits(one),
+        seconds_of(_breakdown(without.prediction)),
+    )
+
+
+def _traits(one: ComparedRun) -> RunTraits:
+    if isinstance(one.prediction, Prediction):
+        return traits_of(one.prediction)
+    row, device = one.row, catalog.cluster(one.row.cluster).device.name
+    return RunTraits(row.trainer, device, row.model, row.plan.ranks, (row.id,))
+
+
+def _breakdown(found: ComparedPrediction) -> dict[str, float]:
+    """Of a plan, or the mean of those that it may have been."""
+    if not isinstance(found, EitherPrediction):
+        return dict(getattr(found, "breakdown", None) or {"forward": found.step_seconds})
+    each = [_breakdown(one) for one in found.each]
+    return {part: sum(one.get(part, 0.0) for one in each) / len(each) for one in each for part in one}
+
+
+def _touched(one: ComparedRun, source: str, chosen: Chosen) -> bool:
     device = catalog.cluster(one.row.cluster).device
-    return is_touched(one.row, device.name, device.architecture, source)
+    return is_touched(one.row, device.name, device.architecture, source, chosen)
 
 
-def unseen_scores(runs: Sequence[UnseenRun]) -> UnseenScores:
+class RowCounts(NamedTuple):
+    """Rows that were read and those of them that are predicted, by what they are counted under."""
+
+    read: Counter[tuple[str, str]]
+    predicted: Counter[tuple[str, str]]
+
+    def share(self, kind: str, name: str) -> float:
+        read = self.read[kind, name]
+        return self.predicted[kind, name] / read if read else 1.0
+
+
+def row_counts(done: Iterable[tuple[Study, Sequence[ComparedRun]]]) -> RowCounts:
+    """Of each study, trainer and source. Lines that no run could be made of have neither trainer nor source."""
+    found = RowCounts(Counter(), Counter())
+    for study, compared in done:
+        for one in compared:
+            source = source_of(study.family, study.name, one.row)
+            kinds = (("study", study.name), ("trainer", one.row.trainer), ("source", source), ("all", "all"))
+            found.read.update(kinds)
+            found.predicted.update(kinds if one.prediction else ())
+        for kind in (("study", study.name), ("all", "all")):
+            found.read[kind] += len(study.not_scored)
+    return found
+
+
+def unseen_scores(runs: Sequence[UnseenRun], counts: RowCounts) -> UnseenScores:
     """The score of all runs, and by study, trainer and source."""
 
-    def by(key: Callable[[UnseenRun], str]) -> tuple[UnseenScore, ...]:
+    spreads = spreads_without(runs)
+
+    def by(kind: str, key: Callable[[UnseenRun], str]) -> tuple[UnseenScore, ...]:
         groups: dict[str, list[UnseenRun]] = {}
         for run in runs:
             groups.setdefault(key(run), []).append(run)
-        return tuple(_score(name, own) for name, own in groups.items())
+        return tuple(_score(name, own, spreads, counts.share(kind, name)) for name, own in groups.items())
 
     return UnseenScores(
-        all=_score("all", runs) if runs else None,
-        studies=by(lambda run: run.study),
-        trainers=tuple(sorted(by(lambda run: run.trainer), key=lambda one: one.name)),
-        sources=tuple(sorted(by(lambda run: run.source), key=lambda one: one.name)),
+        all=_score("all", runs, spreads, counts.share("all", "all")) if runs else None,
+        studies=by("study", lambda run: run.study),
+        trainers=tuple(sorted(by("trainer", lambda run: run.trainer), key=lambda one: one.name)),
+        sources=tuple(sorted(by("source", lambda run: run.source), key=lambda one: one.name)),
         constants=len(in_view()),
         staying=len({slot for run in runs for slot in staying(run.source, chosen_again().get(run.source, {}))}),
     )
 
 
-def _score(name: str, runs: Sequence[UnseenRun]) -> UnseenScore:
+def spreads_without(runs: Sequence[UnseenRun]) -> dict[str, EffectSpread]:
+    """How far effects go by each source, learnt from the others; what ships, where they are too few."""
+    sources = {run.source for run in runs}
+    if len(sources) <= LEAST_SOURCES:
+        return dict.fromkeys(sources, bands().carried)
+    pairs = drawn_pairs(runs)
+    return {source: learnt_spread(pairs.without(source)) for source in sorted(sources)}
+
+
+def _score(name: str, runs: Sequence[UnseenRun], spreads: Mapping[str, EffectSpread], scored: float) -> UnseenScore:
     sources: dict[str, list[UnseenRun]] = {}
     for run in runs:
         sources.setdefault(run.source, []).append(run)
     groups = list(sources.values())
-    anchored = [error for own in groups if (error := _after_one(own)) is not None]
+    anchored = [error for own in groups if (error := _after_one(own, spreads[own[0].source])) is not None]
     return UnseenScore(
         name=name,
         sources=len(groups),
         runs=len(runs),
+        scored=scored,
+        rows=_macro(groups, lambda run: abs(_error(run.fold))),
         seen=_macro(groups, lambda run: abs(_error(run.seen))),
         unseen=_macro(groups, lambda run: abs(_error(run.unseen))),
         anchored=statistics.fmean(anchored) if anchored else None,
@@ -124,11 +213,11 @@ def _macro(groups: Iterable[Sequence[UnseenRun]], value: Callable[[UnseenRun], f
     return statistics.fmean(statistics.fmean(map(value, own)) for own in groups)
 
 
-def _after_one(runs: Sequence[UnseenRun]) -> float | None:
+def _after_one(runs: Sequence[UnseenRun], spread: EffectSpread) -> float | None:
     """The mean error of a source's other runs after one of the same trainer, drawn by seed, corrected them all."""
-    cells: dict[str, list[float]] = {}
+    cells: dict[str, list[UnseenRun]] = {}
     for run in runs:
-        cells.setdefault(run.trainer, []).append(run.unseen)
+        cells.setdefault(run.trainer, []).append(run)
     cells = {name: cell for name, cell in cells.items() if len(cell) > 1}
     if not cells:
         return None
@@ -137,8 +226,11 @@ def _after_one(runs: Sequence[UnseenRun]) -> float | None:
     for _ in range(DRAWS):
         errors: list[float] = []
         for cell in cells.values():
-            anchor = drawn.randrange(len(cell))
-            errors += [abs(_error(log - cell[anchor])) for at, log in enumerate(cell) if at != anchor]
+            anchor = cell[drawn.randrange(len(cell))]
+            known = Posterior([SeenRun(anchor.traits, anchor.seconds, anchor.unseen)], spread)
+            errors += [
+                abs(_error(run.unseen - known.log(run.traits, run.seconds))) for run in cell if run is not anchor
+            ]
         tried.append(statistics.fmean(errors))
     return statistics.median(tried)
 

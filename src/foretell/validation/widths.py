@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy
 
 from foretell.oracle.bands import ALWAYS, Widths
+from foretell.validation.software_widths import stretch_of, stretches
 
 Numbers: TypeAlias = "numpy.ndarray[Any, numpy.dtype[numpy.float64]]"
 
@@ -38,11 +40,27 @@ class Lesson(NamedTuple):
     source: list[str]
     healthy: Any  # truths
     worth: Numbers  # of an example beside others of its source
+    software: tuple[str, ...] = ()  # trainers, where they have stretches of their own
 
     def only(self, chosen: Any) -> Lesson:
         kept = [source for source, wanted in zip(self.source, chosen, strict=True) if wanted]
         rest = self.reasons[chosen], self.size[chosen], kept, self.healthy[chosen], self.worth[chosen]
-        return Lesson(self.names, *rest)
+        software = tuple(name for name, wanted in zip(self.software, chosen, strict=bool(self.software)) if wanted)
+        return Lesson(self.names, *rest, software)
+
+    def taught(self) -> tuple[Numbers, dict[str, float]]:
+        """Widths by reason, and stretches by software."""
+        widths = fitted(self)
+        scores = self.size / (self.reasons @ widths)
+        return widths, stretches(scores, self.source, self.software) if self.software else {}
+
+    def widths_by(self, widths: Numbers, software: Mapping[str, float]) -> Numbers:
+        """Of each example."""
+        found = self.reasons @ widths
+        if not self.software:
+            return found
+        each = {name: stretch_of(name, software) for name in set(self.software)}
+        return found * numpy.array([each[name] for name in self.software])
 
     @property
     def weights(self) -> Numbers:
@@ -58,8 +76,7 @@ def left_out(lesson: Lesson) -> tuple[Numbers, Numbers]:
     scores, widths = numpy.zeros(len(lesson.size)), numpy.zeros(len(lesson.size))
     for source in sorted(set(lesson.source)):
         own = numpy.array([other == source for other in lesson.source])
-        taught = fitted(lesson.only(~own & lesson.healthy))
-        widths[own] = lesson.reasons[own] @ taught
+        widths[own] = lesson.only(own).widths_by(*lesson.only(~own & lesson.healthy).taught())
         scores[own] = lesson.size[own] / widths[own]
     return scores, widths
 
@@ -79,12 +96,14 @@ def learnt_widths(lesson: Lesson, scores: Numbers) -> Widths:
     """What all sources teach together, stretched by how the left-out ones scored."""
     healthy = lesson.only(lesson.healthy)
     stretch = quantile(scores[lesson.healthy], healthy.weights)
+    widths, software = healthy.taught()
     return Widths(
-        widths={name: round(float(width), 4) for name, width in zip(lesson.names, fitted(healthy), strict=True)},
+        widths={name: round(float(width), 4) for name, width in zip(lesson.names, widths, strict=True)},
         stretch=round(stretch, 3),
         runs=len(healthy.size),
         sources=len(set(healthy.source)),
         inside=round(float((scores[lesson.healthy] <= stretch).mean()), 3),
+        software={name: round(own, 3) for name, own in software.items()},
     )
 
 
@@ -92,7 +111,7 @@ def fitted(lesson: Lesson) -> Numbers:
     """Widths that nine of ten errors stay below, none negative: the least pinball loss, one width at a time."""
     weights = lesson.weights
     first = lesson.names.index(ALWAYS)
-    found = numpy.full(len(lesson.names), 0.1)
+    found = numpy.where(lesson.reasons.any(axis=0), 0.1, 0.0)  # what no example has teaches nothing
 
     def loss(widths: Numbers) -> float:
         over = lesson.size - lesson.reasons @ widths

@@ -28,7 +28,7 @@ from foretell.virtual.foretold import StalenessComparison, seen, told
 from foretell.virtual.pace import even
 from foretell.virtual.world import VirtualWorld
 
-ANY = ("sync", "local", "fedavg", "post_local", "diloco", "admm", "dpsgd", "averaging")
+ANY = ("sync", "local", "fedavg", "post_local", "diloco", "admm", "dpsgd", "averaging", "ensemble")
 """Algorithms whose answer does not depend on who comes first."""
 
 ORDERED = "one server, or letters between workers, of a run of this version"
@@ -128,6 +128,9 @@ class InOrder(VirtualWorld):
         self.bytes["peers"] += self.pace.size
         self._put(target, sent(worker.number), self._said, self.workers[target], worker.number, said)
 
+    def tell(self, worker: Worker, target: int, said: Any) -> None:
+        self._put(target, sent(worker.number), self._said, self.workers[target], worker.number, said)
+
     def _travel(
         self,
         legs: Sequence[Sequence[ShareMessage]],
@@ -218,6 +221,9 @@ def _checked(assignment: Assignment, reports: Sequence[Report]) -> Composed:
         what = f"{assignment.plan}: all ranks stepped together, and there is one way to play that"
         raise BadInput(what, where="--record", fix="a record of `foretell run` with ps, local, ring or --method")
     known = type(found.algorithm).__module__.rpartition(".")[2]
+    if known == "distillation":
+        what = f"{found.text}: teachers end before their student, and steps are compared one by one"
+        raise BadInput(what, where="--record", fix=ORDERED)
     servers = sum(bool(report.arrivals) for report in reports)
     if known in ANY:
         return found

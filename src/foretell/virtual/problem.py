@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from foretell.learning.vector import Rows, Shapes, Vector
-
-
-class Judged(NamedTuple):
-    """The loss over all that is judged, and a figure that people know better (accuracy, distance to the answer)."""
-
-    loss: float
-    metric: float
+from foretell.learning.world import Judged
 
 
 class TrainingProblem(Protocol):

@@ -24,6 +24,9 @@ from foretell.virtual.pace import Pace
 from foretell.virtual.problem import GradientPool, Ticket, TrainingProblem
 from foretell.virtual.run_state import NO_LIMITS, RunLimits, RunState, TraceSpan
 
+FEW_NUMBERS = 64.0
+"""Bytes of a letter without a model."""
+
 NO_ROWS = np.zeros(0, dtype=np.int64)
 
 
@@ -217,6 +220,10 @@ class VirtualWorld(learning.World):
         """A worker sends its model, with whatever an algorithm says of it, to another."""
         size = self.pace.size
         arrival = self._carry(worker.number, target, size, self.engine.now, "peers")
+        self.engine.at(arrival, self._said, self.workers[target], worker.number, said)
+
+    def tell(self, worker: Worker, target: int, said: Any) -> None:
+        arrival = self._carry(worker.number, target, FEW_NUMBERS, self.engine.now, "peers")
         self.engine.at(arrival, self._said, self.workers[target], worker.number, said)
 
     def stop(self) -> None:

@@ -19,8 +19,7 @@ BATCH = 8
 
 def cases(scope: Scope) -> Iterator[Case]:
     if scope.device == "cpu":  # tensors come from the host's memory, and go back to it
-        for name in ("context", "communicator"):
-            yield Case(FigureSample(name=name, unit="B"), lambda clock: [0.0])
+        yield Case(FigureSample(name="context", unit="B"), lambda clock: [0.0])
         yield Case(FigureSample(name="reserved"), lambda clock: [1.0])
     else:
         yield Case(FigureSample(name="reserved"), lambda clock: [_reserved(scope)])

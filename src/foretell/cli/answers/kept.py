@@ -11,6 +11,7 @@ import msgspec
 from foretell.cli.answers.form import AnswerForm
 from foretell.cli.kept import KeptCheck
 from foretell.cli.verbs.doctor import DoctorFinding
+from foretell.cli.verbs.stack import StackPage
 from foretell.cli.verbs.validate import StudyRow
 from foretell.records.record import Record
 from foretell.validation.conditions import Condition
@@ -20,6 +21,7 @@ from foretell.validation.evaluate import Scores
 from foretell.validation.regret import Regrets
 from foretell.validation.side_by_side import SideBySide
 from foretell.validation.unseen import UnseenScores
+from foretell.validation.unseen_memory import MemoryScores
 
 
 class Records(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,6 +39,7 @@ class Scoreboard(msgspec.Struct, frozen=True, kw_only=True):
 
     studies: tuple[Scores, ...]
     unseen: UnseenScores  # on sources that no constant was chosen on
+    memory: MemoryScores  # off, with the runs of a source left out
     conditions: dict[str, tuple[Condition, ...]]  # by study, where its source predicted its runs and tells their parts
 
 
@@ -77,6 +80,12 @@ class Checks(msgspec.Struct, frozen=True, kw_only=True):
     regressed: bool
 
 
+class KeptStacks(msgspec.Struct, frozen=True, kw_only=True):
+    """Stacks that are kept here."""
+
+    stacks: tuple[StackPage, ...]
+
+
 class Examined(msgspec.Struct, frozen=True, kw_only=True):
     """What is there and what is missing."""
 
@@ -103,6 +112,7 @@ FORMS = (
     AnswerForm("validate --regret", RegretBoard, "what following the predictions would have cost"),
     AnswerForm("validate --coverage", Coverage, "how often runs lie in their bands"),
     AnswerForm("validate --constants", FittedConstants, "constants that were chosen with measured runs in view"),
+    AnswerForm("stack", KeptStacks, "stacks that are kept, or the one that is named"),
     AnswerForm("check", Checks, "whether kept predictions still hold"),
     AnswerForm("doctor", Examined, "what is installed and found"),
     AnswerForm("schema", dict[str, Any], "JSON Schemas, by answer; of one answer its schema alone"),

@@ -9,8 +9,10 @@ import msgspec
 from foretell.cli.answers.form import MAYBE, AnswerForm
 from foretell.cost.samples import MeasuredMachine
 from foretell.cost.samples import SampleFit as Fitted
+from foretell.oracle.blame import Blame
+from foretell.oracle.contribution import ContributedRow
 from foretell.oracle.goodput import CheckpointedJob, Goodput
-from foretell.runtime.assignment import Collective
+from foretell.runtime.assignment import Collective, Held
 from foretell.runtime.comparison import Comparison
 from foretell.runtime.measure import Measurement
 from foretell.runtime.restart_log import RestartLog
@@ -73,6 +75,7 @@ class ScriptAnswer(msgspec.Struct, frozen=True, kw_only=True):
     allocated: int  # bytes of tensors at the fullest moment
     resting: int
     reserved: int  # 0 on a processor
+    alive: tuple[Held, ...]  # what a step had made of a GPU's memory when it was fullest
     device: str
     versions: dict[str, str]
     record: str
@@ -98,6 +101,12 @@ class GoodputAnswer(Goodput, frozen=True, kw_only=True):
     job: CheckpointedJob | msgspec.UnsetType = MAYBE  # of a model on a cluster
 
 
+class ContributeAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """Measured steps as rows that anybody may have."""
+
+    rows: tuple[ContributedRow, ...]
+
+
 FORMS = (
     AnswerForm("calibrate", CalibrateAnswer, "what was measured of this machine"),
     AnswerForm("profile", Profiled, "seconds of the layers of a model"),
@@ -106,5 +115,7 @@ FORMS = (
     AnswerForm("rehearse --script", ScriptAnswer, "a training script that ran as one rank of many"),
     AnswerForm("run --dry-run", DryRun, "collectives of one rank"),
     AnswerForm("compare", Comparison, "a prediction subtracted from a run"),
+    AnswerForm("blame", Blame, "what traces of real steps lose, and to whom"),
+    AnswerForm("contribute", ContributeAnswer, "measured steps of yours as anonymous rows"),
     AnswerForm("goodput", GoodputAnswer, "what failures and checkpoints leave of a run"),
 )

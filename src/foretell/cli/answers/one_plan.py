@@ -12,8 +12,11 @@ from foretell.cli.answers.form import MAYBE, AnswerForm
 from foretell.cli.rank_figures import CommunicationRow
 from foretell.model.analysis import Analysis
 from foretell.oracle.anchored import AnchorFinding as Corrected
+from foretell.oracle.capacity import Capacity
 from foretell.oracle.changes import PlanChange
+from foretell.oracle.energy import StepEnergy
 from foretell.oracle.fit import Fit
+from foretell.oracle.tuning import Tuning
 from foretell.oracle.written import StepAnswer, WholeRun
 from foretell.program.expanded import RankKind, StageMemory
 from foretell.timeline.peak_breakdown import AliveTensors
@@ -97,6 +100,8 @@ class PredictAnswer(StepAnswer, frozen=True, kw_only=True):
     bubble_parts: dict[str, float]  # seconds: of the schedule, and of stages that are not equal
     training_seconds: float  # of a whole run; 0: none is asked about
     cost: float  # of the run, or of a step, at the price that is given
+    energy: StepEnergy | None  # of the step; null on processors, of which no power was measured
+    carbon_grams: float  # of CO2 in a step, at the intensity that is given; 0: none is
     alive: tuple[AliveTensors, ...]  # the largest tensors at the fullest moment
     changes: tuple[PlanChange, ...]  # what would fit, the smallest first; none where it fits
     findings: tuple[Corrected, ...] | msgspec.UnsetType = MAYBE  # what measurements corrected
@@ -113,5 +118,7 @@ FORMS = (
     AnswerForm("analyze", Analysis, "what a model needs, before any plan or cluster"),
     AnswerForm("program", ProgramAnswer, "what each rank computes, sends and holds"),
     AnswerForm("predict", PredictAnswer, "one step under a plan"),
+    AnswerForm("capacity", Capacity, "what a step holds in tensors, where no step has a time"),
     AnswerForm("fit", FitAnswer, "whether a model fits, and with which plan"),
+    AnswerForm("fit --tuning", Tuning, "ways to fine-tune, from all weights to four bits"),
 )

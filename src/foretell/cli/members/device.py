@@ -34,8 +34,9 @@ def page(name: str) -> MemberPage:
             value = show(rates[precision], "rate")
             lines.append(PageFigure(f"{title} {precision}", value, where(f"{key}.{precision}", "")))
     for unit, one in found.reached.items():
-        value = f"{one.products:.0%} of the peak in large products, {one.operands:.0%} of the bandwidth in thin ones"
-        lines.append(PageFigure(f"{unit} units", value, one.source))
+        lines.append(PageFigure(f"{unit} units", f"{one.products:.0%} of the peak in large products", one.source))
+        thin = f"{one.operands:.0%} of the bandwidth in thin ones"
+        lines.append(PageFigure(f"{unit} units", thin, where(f"reached.{unit}.operands", one.source)))
     for precision, share in found.shares.items():
         lines.append(
             PageFigure(f"layers {precision}", f"{share:.0%} of the peak", where(f"reached.shares.{precision}", ""))

@@ -13,7 +13,7 @@ from foretell.cli.request_options import ONE_PLAN, asks, under_plan
 from foretell.errors import BadInput
 
 if TYPE_CHECKING:
-    from foretell.dialects import Dialect, WrittenConfig
+    from foretell.dialects import Dialect, Unsaid, WrittenConfig
     from foretell.oracle.request import Request
     from foretell.oracle.resolve import Resolved
 
@@ -89,8 +89,15 @@ def save(file: str, text: str) -> None:
 
 def tell(written: WrittenConfig, notes: tuple[str, ...]) -> None:
     """What is not in the file, and what else a person should know, beside the answer."""
-    unsaid = [f"{one.figure} {_value(one.value)} is not said in this file: {one.where}" for one in written.unsaid]
+    unsaid = [f"{_figure(one)} is not said in this file: {one.where}" for one in written.unsaid]
     tell_notes([*unsaid, *notes])
+
+
+def _figure(one: Unsaid) -> str:
+    """A figure with its value, in words of a plan where it has a word of its own there."""
+    if one.figure == "wide_adapters":
+        return "+fp32-adapters" if one.value else "that adapters are in 16 bits, as the plan has them,"
+    return f"{one.figure} {_value(one.value)}"
 
 
 def _value(value: Any) -> str:

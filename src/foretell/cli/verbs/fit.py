@@ -18,14 +18,19 @@ from foretell.cli.request_options import (
     MODEL,
     ON,
     OPTIMIZER,
+    READING,
     SEQ,
+    STACK,
     TRAINER,
     asks,
     on_cluster,
+    tell,
 )
 from foretell.cli.table import fit as shortened
 from foretell.cli.table import folded, table
 from foretell.cli.training_options import run_lines, trained
+from foretell.errors import BadInput
+from foretell.oracle.verdict import RETRIES
 from foretell.units import show_bytes, show_of, show_rate
 
 if TYPE_CHECKING:
@@ -46,6 +51,7 @@ LIMITS = {
 @click.command("fit", short_help="Whether a model fits a cluster, and what would.")
 @asks(
     MODEL,
+    READING,
     ON,
     click.option("--plan", metavar="TEXT", help="Only this plan, instead of a list of common ones."),
     BATCH,
@@ -54,10 +60,12 @@ LIMITS = {
     OPTIMIZER,
     FORWARD,
     CALIBRATION,
+    STACK,
 )
 @trained()
+@click.option("--tuning", is_flag=True, help="Ways to fine-tune, from all weights to 4 bits, and the one to take.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
-def command(request: Request, run: TrainingRun, as_json: bool) -> None:
+def command(request: Request, run: TrainingRun, tuning: bool, as_json: bool) -> None:
     """Whether MODEL fits a cluster, with which plan, and at which micro-batch size.
 
     Without --plan common plans are tried, in bf16 if the device has it. Without --batch
@@ -66,6 +74,9 @@ def command(request: Request, run: TrainingRun, as_json: bool) -> None:
     """
     from foretell.oracle.fit import fit
 
+    if tuning:
+        _tuned(on_cluster(request, EXAMPLE).changed(run=run), as_json)
+        return
     found = fit(on_cluster(request, EXAMPLE).changed(run=run))
     amount = found.prediction.training if found.fits else None
     if as_json:
@@ -76,6 +87,20 @@ def command(request: Request, run: TrainingRun, as_json: bool) -> None:
         click.echo(_page(found, amount, run.conditions.price))
         tell_notes(found.notes)
     if not found.fits:
+        raise click.exceptions.Exit(NOTHING_FITS)
+
+
+def _tuned(request: Request, as_json: bool) -> None:
+    """The ladder of fine-tuning instead; the exit code is 1 if no rung fits."""
+    from foretell.cli.tuning_pages import tuning_page
+    from foretell.oracle.tuning import tuning
+
+    for name, given in (("--plan", request.plan), ("--optimizer", request.optimizer), ("--forward", request.forward)):
+        if given:
+            raise BadInput(f"every rung has its own plan and optimizer, and {name} is given", where=name)
+    found = tuning(request)
+    tell(found, tuning_page, request, as_json)
+    if found.taken < 0:
         raise click.exceptions.Exit(NOTHING_FITS)
 
 
@@ -98,7 +123,10 @@ def _answer(found: Fit) -> str:
     too_much = show_bytes(-found.free_bytes)
     if len(found.tried) > 1:
         return folded(f"{name} does not fit {found.cluster}: {too_much} over with the plan that needs least")
-    return folded(f"{name} does not fit {found.cluster} with this plan: {too_much} over")
+    end = ""
+    if found.prediction.verdict == RETRIES:
+        end = "; with retries of the allocator it runs, slower"
+    return folded(f"{name} does not fit {found.cluster} with this plan: {too_much} over{end}")
 
 
 def _facts(found: Fit, run: Training | None, price: float) -> str:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 KINDS = [
     *("models", "devices", "architectures", "links", "clusters", "fabrics", "libraries", "strategies", "policies"),
-    *("schedules", "recomputations", "optimizers", "attentions", "trainers", "dialects"),
+    *("schedules", "recomputations", "optimizers", "attentions", "trainers", "dialects", "capacities"),
 ]
 VIRTUAL = ["algorithms", "topologies", "compressors"]
 
@@ -32,8 +32,8 @@ def command(what: str, as_json: bool) -> None:
     KIND is models (if none is given), devices, architectures, links, clusters,
     fabrics (how units of clusters are joined), libraries (of collectives),
     strategies, policies, schedules, recomputations, optimizers, attentions
-    (kernels), trainers, dialects; algorithms, topologies or compressors (of virtual
-    time).
+    (kernels), trainers, dialects, capacities (devices without a measured trainer);
+    algorithms, topologies or compressors (of virtual time).
     """
     every = [*KINDS, *VIRTUAL]
     if what not in every:
@@ -156,6 +156,13 @@ def _choices(what: str, as_json: bool) -> str:
         from foretell.hardware import members
 
         found = {name: members.architecture(name).title for name in members.names(what)}
+    elif what == "capacities":
+        from foretell.hardware.capacity import capacity_device
+        from foretell.hardware.capacity import names as known
+        from foretell.units import show_bytes
+
+        every = map(capacity_device, known())
+        found = {one.name: f"{one.title}: {show_bytes(one.memory_bytes)}" for one in every}
     elif what == "libraries":
         from foretell.cost.collectives import LIBRARIES, library
 

@@ -23,6 +23,7 @@ from foretell.cli.request_options import (
     PRECISION,
     SEARCH,
     SEQ,
+    STACK,
     TRAINER,
     with_options,
 )
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
     from foretell.cli.config_options import Today
     from foretell.oracle.planning import PlanningAnswer
     from foretell.oracle.training import TrainingRun
+
+
+BESTS = ["time", "money", "memory", "gpus", "energy"]
 
 
 @click.command("plan", short_help="The plan to run, the fastest one, and a smaller one.")
@@ -51,11 +55,10 @@ if TYPE_CHECKING:
     *SEARCH,
     *EFFORT,
     CALIBRATION,
+    STACK,
 )
 @click.option("--gpus", metavar="LOW..HIGH", help="A search for each number, doubling: 8..1024.")
-@click.option(
-    "--by", type=click.Choice(["time", "money", "memory", "gpus"]), default="time", help="What is best (time)."
-)
+@click.option("--by", type=click.Choice(BESTS), default="time", help="What is best (time).")
 @click.option("--tokens", callback=read_amount, metavar="N", help="Also: days to train on this many tokens: 15T.")
 @click.option("--samples", callback=read_amount, metavar="N", help="Also: days to train on this many samples.")
 @click.option("--epochs", type=float, metavar="N", help="Go through these so often (1).")
@@ -108,6 +111,10 @@ def _searched(options: dict[str, Any], run: TrainingRun, progress: Progress) -> 
     answers = [one for one in answers if one.found.evaluated] or refuse(answers)
     if by == "memory":
         answers = [one._replace(found=by_memory(one.found)) for one in answers]
+    elif by == "energy":
+        from foretell.oracle.energy_choice import by_energy
+
+        answers = [by_energy(one) for one in answers]
     else:
         answers = [recommend(refine(one)) for one in answers]
     spans = [_span(one, run) for one in answers]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,7 +14,16 @@ from foretell.cli.disturbance_options import disturbed
 from foretell.cli.main import NOTHING_FITS
 from foretell.cli.notes import tell_notes
 from foretell.cli.parts import largest_first, parts_table
-from foretell.cli.rates import gpus, part_name, shown_breakdown, shown_memory, step_lines
+from foretell.cli.rates import (
+    carbon_grams,
+    carbon_lines,
+    energy_lines,
+    gpus,
+    part_name,
+    shown_breakdown,
+    shown_memory,
+    step_lines,
+)
 from foretell.cli.request_options import FORWARD, MEASURED, ONE_PLAN, asks, under_plan
 from foretell.cli.table import WIDTH, fit, folded, table
 from foretell.cli.training_options import HOUR, run_lines, trained
@@ -24,6 +34,7 @@ if TYPE_CHECKING:
     from foretell.hardware.disturbance import Disturbance
     from foretell.oracle.anchored import AnchorFinding
     from foretell.oracle.changes import PlanChange
+    from foretell.oracle.energy import StepEnergy
     from foretell.oracle.predict import Prediction
     from foretell.oracle.request import Request
     from foretell.oracle.resolve import Resolved
@@ -58,6 +69,8 @@ SMALLEST = 1e-6
 @click.option("--release", metavar="NAME", help="With --oracle paper: 2020, 2021, source, table3 (2020).")
 @click.option("--ranks", type=int, metavar="N", help="With --oracle paper: every strategy on N ranks.")
 @click.option("--gamma", type=float, metavar="G", help="With --oracle paper: its memory reuse factor (1).")
+@click.option("--energy", is_flag=True, help="Joules of a step and watts of a GPU, too.")
+@click.option("--carbon", type=float, metavar="N", help="What they emit, at so many grams of CO2 a kWh: 380.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def command(
     request: Request,
@@ -68,6 +81,8 @@ def command(
     html: str | None,
     keep: str | None,
     oracle: str,
+    energy: bool,
+    carbon: float | None,
     as_json: bool,
     **paper: Any,
 ) -> None:
@@ -84,6 +99,8 @@ def command(
         from foretell.replicas.paradl.page import answer_paper
 
         _only_steps(request.changed(run=run, disturbance=disturbance), memory, trace or keep or html)
+        if energy or carbon is not None:
+            raise BadInput("the paper's oracle knows no power", where="--energy", fix="--oracle foretell")
         gamma = 1.0 if paper["gamma"] is None else paper["gamma"]
         answer_paper(request, paper["release"], paper["ranks"], gamma, as_json)
         return
@@ -97,7 +114,10 @@ def command(
         raise BadInput("`foretell check` compares training steps", where="--keep", fix="without --forward")
     if disturbance:
         _only_answered(PredictFiles(trace, html, keep))
-    _predict(request.changed(run=run, disturbance=disturbance), PredictFiles(trace, html, keep), memory, as_json)
+    if carbon is not None and not 0 <= carbon < 1e5:
+        raise BadInput(f"{carbon:g} g of CO2 a kWh", where="--carbon", fix="0 or more: --carbon 380")
+    shown = Shown(memory, energy or carbon is not None, as_json, carbon)
+    _predict(request.changed(run=run, disturbance=disturbance), PredictFiles(trace, html, keep), shown)
 
 
 def _only_steps(request: Request, memory: bool, trace: str | None) -> None:
@@ -117,6 +137,15 @@ def _only_steps(request: Request, memory: bool, trace: str | None) -> None:
     for name, given in asked:
         if given:
             raise BadInput(f"{name} is not for --oracle paper", where="--oracle", fix="--oracle foretell")
+
+
+class Shown(NamedTuple):
+    """What an answer has besides, and whether it is for a program."""
+
+    memory: bool
+    energy: bool
+    as_json: bool
+    carbon: float | None  # grams a kWh
 
 
 class PredictFiles(NamedTuple):
@@ -139,7 +168,7 @@ def _only_answered(files: PredictFiles) -> None:
             raise BadInput(what, where=option, fix="without disturbances")
 
 
-def _predict(request: Request, files: PredictFiles, memory: bool, as_json: bool) -> None:
+def _predict(request: Request, files: PredictFiles, shown: Shown) -> None:
     from foretell.oracle.predicted import predicted
 
     asked, found = predicted(under_plan(request))
@@ -154,12 +183,16 @@ def _predict(request: Request, files: PredictFiles, memory: bool, as_json: bool)
         from foretell.report.step_page import step_page
 
         save(step_page(asked.setting, asked.place, found, asked.notes), files.html)
-    held = _alive(asked, found) if memory or as_json or not found.fits else ()
+    held = _alive(asked, found) if shown.memory or shown.as_json or not found.fits else ()
+    energy = _energy(asked, found) if shown.energy or shown.as_json else None
+    if shown.energy and energy is None:
+        raise BadInput("no power of processors was measured", where="--energy", fix="without --energy")
     changes = () if found.fits else _changes(asked, found)
-    if as_json:
-        click.echo(_json(found, asked, request.run, held, changes))
+    if shown.as_json:
+        click.echo(_json(found, asked, request.run, held, changes, energy, shown.carbon))
     else:
-        click.echo(_page(found, asked.place.ranks, request.run, held, changes))
+        told = tuple(_drawn(found, energy, shown)) if energy else ()
+        click.echo(_page(found, asked.place.ranks, request.run, held, changes, told))
         tell_notes((*asked.notes, *found.notes))
     if not found.fits:
         raise click.exceptions.Exit(NOTHING_FITS)
@@ -184,6 +217,21 @@ def _alive(asked: Resolved, found: Prediction) -> tuple[AliveTensors, ...]:
     return alive(priced(asked.setting, asked.place), asked.place, found.memory)
 
 
+def _energy(asked: Resolved, found: Prediction) -> StepEnergy | None:
+    from foretell.cost.price import priced
+    from foretell.oracle.energy import step_energy
+
+    return step_energy(priced(asked.setting, asked.place), found)
+
+
+def _drawn(found: Prediction, energy: StepEnergy, shown: Shown) -> Iterator[tuple[str, str]]:
+    """The lines about energy, and about what it emits."""
+    if shown.energy:
+        yield from energy_lines(energy, found)
+    if shown.carbon is not None:
+        yield from carbon_lines(energy, shown.carbon, found.training.seconds if found.training else 0.0)
+
+
 def _changes(asked: Resolved, found: Prediction) -> tuple[PlanChange, ...]:
     from foretell.oracle.calibrations import NONE
     from foretell.oracle.fit import would_fit
@@ -195,7 +243,7 @@ def _changes(asked: Resolved, found: Prediction) -> tuple[PlanChange, ...]:
     hope = request.changed(
         cluster=asked.place if other else request.cluster,
         optimizer=asked.setting.job.optimizer,
-        measured=MeasurementFiles(calibration=NONE if other else files.calibration),
+        measured=MeasurementFiles(calibration=NONE if other else files.calibration, stack="" if other else files.stack),
         run=STEP_ALONE,
     )
     return would_fit(hope, found, asked.setting)
@@ -207,6 +255,8 @@ def _json(
     run: TrainingRun,
     held: tuple[AliveTensors, ...],
     changes: tuple[PlanChange, ...],
+    energy: StepEnergy | None,
+    carbon: float | None,
 ) -> bytes:
     from foretell.oracle.rates import step_rates
 
@@ -218,6 +268,8 @@ def _json(
         "notes": [*asked.notes, *found.notes],
     }
     answer |= {"training_seconds": seconds, "cost": cost, "alive": held, "changes": changes}
+    grams = carbon_grams(energy, carbon) if energy and carbon is not None else 0.0
+    answer |= {"energy": energy, "carbon_grams": grams}
     return msgspec.json.encode(answer)
 
 
@@ -226,13 +278,19 @@ def _cost(found: Prediction, seconds: float, price: float) -> float:
 
 
 def _page(
-    found: Prediction, ranks: int, run: TrainingRun, held: tuple[AliveTensors, ...], changes: tuple[PlanChange, ...]
+    found: Prediction,
+    ranks: int,
+    run: TrainingRun,
+    held: tuple[AliveTensors, ...],
+    changes: tuple[PlanChange, ...],
+    drawn: tuple[tuple[str, str], ...],
 ) -> str:
     lines = [
         ("model", fit(found.model, WIDTH - 18)),
         ("plan", found.plan),
         ("on", f"{_place(found, ranks)}, trainer {found.trainer}"),
         *step_lines(found),
+        *drawn,
     ]
     price = run.conditions.price
     if found.training:

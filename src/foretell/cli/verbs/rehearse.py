@@ -60,6 +60,9 @@ def command(**options: Any) -> None:
 
         rehearse_script(options, arguments)
         return
+    if options["world"] is not None:
+        what = f"--ranks {options['world']} without --script: a plan says how many ranks there are"
+        raise BadInput(what, where="--ranks", fix="without --ranks, or another --plan")
     if arguments:
         what = f"{' '.join(arguments)} after the model"
         raise BadInput(what, where="MODEL", fix="one model; of a script: --script -- train.py ARGS")

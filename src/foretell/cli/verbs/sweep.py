@@ -13,7 +13,7 @@ import msgspec
 from foretell.cli import several
 from foretell.cli.main import NOTHING_FITS
 from foretell.cli.notes import tell_notes
-from foretell.cli.request_options import CALIBRATION, SEARCH, with_options
+from foretell.cli.request_options import CALIBRATION, SEARCH, STACK, with_options
 from foretell.cli.stopping import INTERRUPTED
 from foretell.errors import BadInput, ForetellError
 
@@ -35,9 +35,11 @@ TABLES = (".csv", ".parquet", ".arrow")
 @click.option("--precision", "precisions", multiple=True, metavar="NAMES", help="bf16,fp8 (bf16 if the device has it).")
 @click.option("--plan", "plans", multiple=True, metavar="TEXT", help="Predict this plan, do not search; repeatable.")
 @click.option("--ask", metavar="WORD", default="", help="What of each cell: plan, predict, run (predict with --plan).")
-@click.option("--steps", type=click.IntRange(min=1), metavar="N", help="With --ask run: steps to measure (20).")
+@click.option("--steps", type=click.IntRange(min=1), metavar="N", help="Of a run to measure (20), or of a trial.")
+@click.option("--trials", type=click.IntRange(min=1), metavar="N", help="Lay out N trials of each model on --gpus.")
+@click.option("--gpus", type=click.IntRange(min=1), metavar="N", help="With --trials: GPUs of the pool.")
 @click.option("--optimizer", metavar="NAME", default="", help="The optimizer (the trainer's).")
-@with_options(*SEARCH, CALIBRATION)
+@with_options(*SEARCH, CALIBRATION, STACK)
 @click.option("--out", metavar="FOLDER", help="Keep answers here; the same command resumes.")
 @click.option("--table", metavar="FILE", help="Write the table: sweep.csv, sweep.parquet.")
 @click.option("--jobs", type=int, default=0, metavar="N", help="Processes (one for each core).")
@@ -52,6 +54,7 @@ def command(as_json: bool, out: str | None, table: str | None, jobs: int, engine
     """
     from foretell.cli.progress import Progress
     from foretell.cli.sweep_pages import page
+    from foretell.cli.trial_pages import layout_page
     from foretell.sweeping import tables
     from foretell.sweeping.cell import OK
     from foretell.sweeping.sweep import sweep
@@ -66,10 +69,15 @@ def command(as_json: bool, out: str | None, table: str | None, jobs: int, engine
     if table is not None:
         tables.write(found, table)
     found = msgspec.structs.replace(found, notes=(*_notes(cells, options["calibration"]), *found.notes))
+    if options["trials"] and found.complete and any(one.status == OK for one in found.rows):
+        layout = found.trials(options["trials"], options["steps"], options["gpus"])
+        found = msgspec.structs.replace(found, layout=layout)
     if as_json:
         click.echo(msgspec.json.encode(found))
     else:
         click.echo(page(found))
+        if found.layout is not None:
+            click.echo(f"\n{layout_page(found.layout)}")
         tell_notes(found.notes)
     if not found.complete:
         tell_notes([_until_then(found, out)])
@@ -105,6 +113,7 @@ def _places(out: str | None, table: str | None) -> tuple[Path | None, str | None
 
 
 def _cells(options: dict[str, Any]) -> list[SweepCell]:
+    from foretell.sweeping import trials
     from foretell.sweeping.sweep import Grid
 
     for name, option in (("models", "--model"), ("clusters", "--on"), ("batches", "--batch")):
@@ -123,10 +132,18 @@ def _cells(options: dict[str, Any]) -> list[SweepCell]:
         plans=[plan.strip() for plan in options["plans"]],
         ask=options["ask"],
     )
-    if options["steps"] is not None and options["ask"] != "run":
-        raise BadInput("--steps are of runs", where="--steps", fix="--ask run")
-    alike: dict[str, Any] = {"steps": options["steps"] or 0}
-    alike |= {name: options[name] for name in ("optimizer", "only", "without", "also", "calibration")}
+    ran = options["ask"] == "run"
+    if options["steps"] is not None and not (ran or options["trials"]):
+        raise BadInput("--steps are of runs or trials", where="--steps", fix="--ask run, or --trials 64 --gpus 16")
+    if options["trials"] and not (options["steps"] and options["gpus"]):
+        fix = "--trials 64 --steps 2000 --gpus 16"
+        raise BadInput("trials need their steps and a pool of GPUs", where="--trials", fix=fix)
+    if options["trials"]:
+        trials.pool_device(grid.clusters)
+    if options["gpus"] and not options["trials"]:
+        raise BadInput("--gpus is the pool of many trials", where="--gpus", fix="--trials 64 --steps 2000, or --on")
+    alike: dict[str, Any] = {"steps": (options["steps"] or 0) if ran else 0}
+    alike |= {name: options[name] for name in ("optimizer", "only", "without", "also", "calibration", "stack")}
     return grid.cells(**alike, fixed=options["fix"].strip(), max_memory=options["max_memory"] or "")
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from foretell.validation.score import Errors
     from foretell.validation.study import MeasuredCall, MeasuredRun, Study
     from foretell.validation.unseen import UnseenScores
+    from foretell.validation.unseen_memory import MemoryScores
 
 REASONS_SHOWN = 8
 OWN_STEPS = ("coverage", "choose", "ablate")
@@ -59,10 +60,8 @@ def command(
     errors on sources that no constant was chosen on.
     """
     from foretell.errors import BadInput
-    from foretell.oracle.predict import predict
     from foretell.report.files import check_page
     from foretell.validation import published
-    from foretell.validation.evaluate import compare
     from foretell.validation.study import read
 
     check_page(html)
@@ -72,12 +71,7 @@ def command(
     if files and names:
         raise BadInput("--study names one that ships, and files are given", fix="one of them")
     more = published.own_files() if view in OWN_STEPS and not files and not names else []
-    studies = [read(path) for path in (files or [*published.files(*names), *more])]
-    done: list[tuple[Study, list[ComparedRun]]] = []
-    for study in studies:
-        chosen = evenly(study.rows, limit)
-        with_progress = progress(study.name, len(chosen))
-        done.append((study, compare(chosen, predict, with_progress)))
+    done = _compared([read(path) for path in (files or [*published.files(*names), *more])], limit, bool(files))
     if html is not None:
         from foretell.report.files import save
         from foretell.report.validation import scoreboard_page
@@ -102,11 +96,27 @@ def command(
     click.echo(_answer(done, view, subsets, as_json))
 
 
+def _compared(studies: list[Study], limit: int | None, own: bool) -> list[tuple[Study, list[ComparedRun]]]:
+    """Every study with its runs predicted; of somebody's own file without the steps that cannot have been."""
+    from foretell.oracle.predict import predict
+    from foretell.validation.evaluate import compare
+    from foretell.validation.possible import possible
+
+    done: list[tuple[Study, list[ComparedRun]]] = []
+    for study in studies:
+        chosen = evenly(study.rows, limit)
+        compared = compare(chosen, predict, progress(study.name, len(chosen)))
+        done.append(possible(study, compared) if own else (study, compared))
+    return done
+
+
 def _answer(done: list[tuple[Study, list[ComparedRun]]], view: str | None, subsets: bool, as_json: bool) -> str:
     from foretell.cli import regret_pages, side_by_side_pages, unseen_pages
     from foretell.cli.condition_pages import condition_lines
+    from foretell.cli.likely_pages import likely_lines
     from foretell.validation.conditions import conditions
     from foretell.validation.evaluate import scores
+    from foretell.validation.sources import by_memory
 
     if view == "rows":
         return _rows(done, as_json)
@@ -116,13 +126,39 @@ def _answer(done: list[tuple[Study, list[ComparedRun]]], view: str | None, subse
         named = [(study.name, compared) for study, compared in done]
         return regret_pages.as_json(named).decode() if as_json else regret_pages.page(named)
     found = [scores(study, compared) for study, compared in done]
-    unseen = unseen_pages.score(done)
+    unseen, memory = unseen_pages.score(done), unseen_pages.memory_score(done)
     told = {study.name: conditions(compared) for study, compared in done}
     if as_json:
-        return _json(found, unseen, {name: own for name, own in told.items() if own})
+        return _json(found, unseen, memory, {name: own for name, own in told.items() if own})
     first = unseen_pages.unseen_lines(unseen, subsets)
     last = [line for study, compared in done for line in (*_accuracy(compared), *condition_lines(told[study.name]))]
-    return "\n".join([*first, *_page(found, subsets), *last])
+    known = [one for _, compared in done for one in compared if by_memory(one.row)]
+    likely = likely_lines(one.verdict for one in known if one.prediction is not None)
+    others = [one for _, compared in done for one in compared if not by_memory(one.row)]
+    return "\n".join(
+        [
+            *first,
+            *_page(found, subsets),
+            *unseen_pages.memory_lines(memory, subsets),
+            *likely,
+            *otherwise(known, others),
+            *last,
+        ]
+    )
+
+
+def otherwise(known: list[ComparedRun], others: list[ComparedRun]) -> list[str]:
+    """Failures that say nothing of memory, and what was said of failures with them and without."""
+    if not others:
+        return []
+    failed = [one for one in known if not one.verdict.ran]
+    wrong, more = (sum(one.verdict.foretold for one in some) for some in (failed, others))
+    every = len(failed) + len(others)
+    return [
+        "",
+        f"{len(others)} failures are not counted: a run that needs at least as much memory finished.",
+        f"Said to fit: {wrong} of the {len(failed)} that are counted, {wrong + more} of all {every}.",
+    ]
 
 
 def evenly(rows: tuple[MeasuredRun, ...], limit: int | None) -> tuple[MeasuredRun, ...]:
@@ -328,5 +364,5 @@ def _call(study: str, call: MeasuredCall) -> StudyRow:
     )
 
 
-def _json(found: list[Scores], unseen: UnseenScores, told: dict[str, list[Condition]]) -> str:
-    return msgspec.json.encode({"studies": found, "unseen": unseen, "conditions": told}).decode()
+def _json(found: list[Scores], unseen: UnseenScores, memory: MemoryScores, told: dict[str, list[Condition]]) -> str:
+    return msgspec.json.encode({"studies": found, "unseen": unseen, "memory": memory, "conditions": told}).decode()

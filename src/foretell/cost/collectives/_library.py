@@ -35,6 +35,7 @@ class Library(msgspec.Struct, frozen=True, kw_only=True):
     kept_from: dict[str, tuple[str, ...]] = {}  # kind of network to algorithms that are switched off there
     rendezvous: bool = False  # a send waits until its receiver asks for it, which a busy stage does late
     contends: bool = True  # its kernels compete with those of a step, which leaves them less than a benchmark gets
+    free: bool = False  # its messages take no time
     on_cores: bool = False  # messages between machines take time of the core that computes
 
     def __hash__(self) -> int:

@@ -80,15 +80,16 @@ def collective_seconds(
     """
     if kind not in KINDS:
         raise unknown("kind of communication", kind, KINDS)
-    if group.ranks == 1:
+    chosen = library_of(cluster) if library is None else library
+    if group.ranks == 1 or chosen.free:
         nothing = payload * 0.0
         return CollectivePrice(nothing, "none", "none", "", nothing, nothing, nothing, nothing, EVIDENCE[0])
-    chosen = library_of(cluster) if library is None else library
     found = lines(kind, group, cluster, sharing, servers, chosen)
     way = route(group, cluster, sharing, servers)
     size = payload * group.ranks if kind == "all-gather" else payload
     price = _least(found, size, messages, way.level)
-    return price if library or not way.measured else _corrected(price, kind, payload, group, way)
+    price = price if library or not way.measured else _corrected(price, kind, payload, group, way)
+    return price if cluster.pace == 1 else _times(price, cluster.pace)
 
 
 def _corrected(price: CollectivePrice, kind: str, payload: Quantity, group: Group, way: Route) -> CollectivePrice:
@@ -96,14 +97,18 @@ def _corrected(price: CollectivePrice, kind: str, payload: Quantity, group: Grou
     known = way.measured.get(kind) or (way.measured.get("send") if kind in POINT_KINDS else None)
     if known is None:
         return price
-    factor = known.factor(payload, group.ranks)
+    timed = _times(price, known.factor(payload, group.ranks))
+    return msgspec.structs.replace(timed, provenance=EVIDENCE[0])
+
+
+def _times(price: CollectivePrice, factor: Quantity) -> CollectivePrice:
+    """The same, so many times as long."""
     return msgspec.structs.replace(
         price,
         seconds=price.seconds * factor,
         latency=price.latency * factor,
         bandwidth=price.bandwidth * factor,
         filling=price.filling * factor,
-        provenance=EVIDENCE[0],
     )
 
 

@@ -15,6 +15,7 @@ import msgspec
 from foretell.cost.kernels._chains import chains
 from foretell.cost.kernels._measured import corrected, corrected_update, profiled, profiled_update, timed
 from foretell.cost.kernels._price import ORIGINS, KernelPrice
+from foretell.cost.kernels._reached import memory_rate
 from foretell.hardware.cluster import Device
 from foretell.plan.policies.precision import Format
 from foretell.plan.trainer import Trainer
@@ -30,6 +31,7 @@ __all__ = [
     "chains",
     "families",
     "kernel_seconds",
+    "memory_rate",
     "timed",
     "unit_rate",
     "update_seconds",
@@ -55,10 +57,11 @@ def kernel_seconds(action: Compute, device: Device, form: Format, trainer: Train
     Sizes and costs may be arrays: then so are the figures of the price, each digit the same as of one size alone.
     """
     price: KernelPrice = _module(action.operator).price(action, device, form, trainer)
-    if not device.measured and not device.profiled:
+    if not device.measured and not device.profiled and device.pace == 1:
         return price
     price = corrected(price, action, device, form, trainer) if device.measured else price
     price = profiled(price, action, device) if device.profiled else price
+    price = price.slower(device.pace) if device.pace != 1 else price
     least = arithmetic(action, device, form) / unit_rate(action, device, form)
     return msgspec.structs.replace(price, matrix=at_least(price.matrix, least))
 
@@ -80,4 +83,5 @@ def update_seconds(action: Update, device: Device, form: Format) -> KernelPrice:
     """The same for the optimizer's step."""
     price = FAMILIES["optimizer"].update(action, device, form)
     price = corrected_update(price, action, device, form) if device.measured else price
-    return profiled_update(price, device) if device.profiled else price
+    price = profiled_update(price, device) if device.profiled else price
+    return price.slower(device.pace) if device.pace != 1 else price

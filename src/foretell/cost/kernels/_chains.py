@@ -21,13 +21,19 @@ from foretell.units import Quantity, at_least
 LIBRARY: Final = frozenset({*PRODUCTS, "embedding", "sort", "top_k"})
 """Operators that no chain takes in."""
 
+COMPLEX: Final = frozenset({*LIBRARY, "rotary"})
+"""The same where a trainer turns positions as complex numbers, for which no compiler writes kernels."""
 
-def chains(actions: Iterable[object], execution: str, norms_take_in: bool = False) -> Iterator[object]:
+
+def chains(
+    actions: Iterable[object], execution: str, norms_take_in: bool = False, complex_rotary: bool = False
+) -> Iterator[object]:
     """The actions of a body with each chain as one computation, where kernels are compiled; else as they are.
 
     Memory events inside a chain come before it. Where kernels start one by one, a trainer's batch norms may take in the
     sum and the activation after them.
     """
+    alone = COMPLEX if complex_rotary else LIBRARY
     if execution == "eager":
         yield from _beside_norms(actions) if norms_take_in else actions
         return
@@ -35,12 +41,12 @@ def chains(actions: Iterable[object], execution: str, norms_take_in: bool = Fals
     for action in actions:
         if isinstance(action, Allocate | Free):
             yield action
-        elif isinstance(action, Compute) and action.operator not in LIBRARY and _goes_on(held, action):
+        elif isinstance(action, Compute) and action.operator not in alone and _goes_on(held, action):
             held.append(action)
         else:
             yield from _joined(held)
             held = []
-            if isinstance(action, Compute) and action.operator not in LIBRARY:
+            if isinstance(action, Compute) and action.operator not in alone:
                 held.append(action)
             else:
                 yield action

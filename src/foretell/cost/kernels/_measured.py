@@ -17,12 +17,19 @@ from foretell.hardware.cluster import Device
 from foretell.hardware.measured import Surface
 from foretell.model.autocast import PRODUCTS
 from foretell.model.operator import OperatorPart
+from foretell.model.operators.matmul import IN_PIECES
 from foretell.plan.policies.precision import Format
 from foretell.plan.trainer import Trainer
 from foretell.program.action import Compute, Update
 from foretell.units import Quantity, at_least
 
-ALIKE: Final = {"grouped_matmul": "matmul", "recurrent": "matmul", "tf32": "fp32"}
+ALIKE: Final = {
+    "grouped_matmul": "matmul",
+    "recurrent": "matmul",
+    "recurrent_call": "matmul",
+    IN_PIECES: "matmul",
+    "tf32": "fp32",
+}
 """What stands in for kinds of kernels and precisions that were not timed by themselves."""
 
 LAUNCH: Final = ("launch forward", "launch backward")

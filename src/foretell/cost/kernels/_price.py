@@ -28,6 +28,16 @@ class KernelPrice(msgspec.Struct, frozen=True):
     def seconds(self) -> Quantity:
         return at_least(self.matrix, self.stream) + self.after + self.launch
 
+    def slower(self, pace: float) -> KernelPrice:
+        """The same where all of it takes this many times as long."""
+        return msgspec.structs.replace(
+            self,
+            matrix=self.matrix * pace,
+            stream=self.stream * pace,
+            after=self.after * pace,
+            launch=self.launch * pace,
+        )
+
     @property
     def bound(self) -> Quantity:
         """What takes most of it: "matrix", "memory" or "launch" (for arrays, an array of these words)."""

@@ -62,6 +62,15 @@ def reached_by(device: Device, unit: str) -> Reached:
     return device.reached.get(unit) or _of_architecture(device.architecture, unit)
 
 
+def held_back(device: Device) -> float:
+    """What a limit of power leaves of the rate that others of the architecture reach in products.
+
+    It holds for attention too, whose shares of the peak are those of devices without one.
+    """
+    own = device.reached.get("matrix")
+    return min(1.0, own.products / _of_architecture(device.architecture, "matrix").products) if own else 1.0
+
+
 def _of_architecture(name: str, unit: str) -> Reached:
     built = architecture(name)
     like = built.reached_like.get(unit)

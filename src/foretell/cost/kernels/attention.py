@@ -11,9 +11,9 @@ from typing import Any, Final
 
 import msgspec
 
-from foretell.cost.kernels._frame import activation_width, launches_of, plain
+from foretell.cost.kernels._frame import activation_width, launches_of, plain, where
 from foretell.cost.kernels._price import KernelPrice
-from foretell.cost.kernels._reached import cycle_seconds, memory_rate
+from foretell.cost.kernels._reached import cycle_seconds, held_back, memory_rate
 from foretell.cost.kernels._tiles import product_seconds, units
 from foretell.hardware.cluster import Device
 from foretell.hardware.members import architecture
@@ -39,13 +39,20 @@ RAMP: Final = 3.5
 
 SPLIT_FLOPS: Final = 200.0
 SPLIT_RAMP: Final = 1.0
+SPLIT_EXPONENTS: Final = 43
 SPLIT_BACKWARD: Final = 0.95
 """The same for fp32, flops a cycle and multiprocessor, and the rate backward over that forward: each product is made of
 three in TF32, by kernels of an older generation (28 calls on an H200, the same with and without TF32 allowed)."""
 
 HEAD: Final = 128
-EXPONENTS: Final = 43
-"""Features of a head that a score's exponential costs as much as: heads of 64 and 128."""
+EXPONENTS: Final = (58, 36)
+"""Features of a head that a score's exponential costs as much as, forward and backward: heads of 64 and 128 on an
+H200 (studies/h200_kernels, and the half of studies/h200_experts_and_context that is not set aside)."""
+
+WIDE_HEAD: Final = 256
+WIDE_HEADS: Final = (1.07, 1.72)
+"""How much longer a feature takes in heads of 256: blocks of fewer queries and keys fit a multiprocessor (six
+calls of the same half; 712 Tflop/s forward and 360 backward, where heads of 128 have 670 and 550)."""
 
 KEYS: Final = 512
 """Keys of one block on a processor: causal attention to fewer computes every score (PyTorch 2.13: with 64 and 256 keys
@@ -100,13 +107,16 @@ def _fused(action: Compute, device: Device, form: Format, trainer: Trainer) -> K
         peak = device.matrix_rate(form.other_kernels) * _reach_of_core(action)
         backward = 1.0
     elif _is_split(device, form):
-        peak = SPLIT_FLOPS * device.multiprocessors * device.clock_hz * _reach(action, SPLIT_RAMP)
+        peak = SPLIT_FLOPS * device.multiprocessors * device.clock_hz * _reach(action, SPLIT_RAMP, SPLIT_EXPONENTS)
         backward = SPLIT_BACKWARD
     else:
         made = "flash2" if kernels.kernel == "flash3" and not built.flash3 else kernels.kernel
         words = (*(f"{made}-{word}" for word in built.words), made, *built.words)
-        peak = device.matrix_rate(form.other_kernels) * look_up(kernels.peak, *words)
-        peak = peak * _reach(action, RAMP) if made == "flash3" else peak
+        peak = device.matrix_rate(form.other_kernels) * look_up(kernels.peak, *words) * held_back(device)
+        if made == "flash3":
+            back = action.part != "forward"
+            wide = where(n["qk"] >= WIDE_HEAD, WIDE_HEADS[back], 1.0)
+            peak = peak * _reach(action, RAMP, EXPONENTS[back]) / wide
     if action.part != "forward":
         peak = peak * backward
     # Blocks of queries go to multiprocessors side by side. Taken for the first generation too: with a whole head for
@@ -120,14 +130,14 @@ def _fused(action: Compute, device: Device, form: Format, trainer: Trainer) -> K
     return KernelPrice(matrix, stream, 0.0, device.launch_seconds * launches, launches, provenance)
 
 
-def _reach(action: Compute, ramp: float) -> Quantity:
+def _reach(action: Compute, ramp: float, exponents: float) -> Quantity:
     """Share of the rate of long rows and heads of 128: whole blocks, what a block costs besides, short heads."""
     n = action.loops
     blocks = ceil_div(n["key"], QUERIES)
     used = _density(action) * blocks
     spent = at_least(used + 0.5 * (used < blocks), 1.0) + ramp
     whole = n["query"] * n["key"] / (ceil_div(n["query"], QUERIES) * blocks * QUERIES**2)
-    head = n["qk"] / (n["qk"] + EXPONENTS) * (HEAD + EXPONENTS) / HEAD
+    head = n["qk"] / (n["qk"] + exponents) * (HEAD + exponents) / HEAD
     return whole * used / spent * head
 
 

@@ -12,13 +12,19 @@ predecessors reach less of it.
 
 **Depthwise**: kernels without tiles, bound by instructions.
 
-How good it is: DeepBench's sweeps on five devices (studies/kernels), 1,285 calls on an H200 (studies/h200_kernels).
+**A rank's part of a layer** has few filters, channels or rows. Tiles and steps stay as they are, so that time stops
+falling with the ranks (Kahira et al. 2021, Figure 8).
+
+How good it is: DeepBench's sweeps on five devices (studies/kernels), 1,285 calls on an H200 (studies/h200_kernels) and
+7,890 of split layers (studies/h200_split_convolutions).
 """
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Final, NamedTuple
 
+from foretell.caches import forgettable
 from foretell.cost.kernels._frame import activation_width, channels_last, launches_of, smaller, where
 from foretell.cost.kernels._price import KernelPrice
 from foretell.cost.kernels._reached import (
@@ -30,7 +36,7 @@ from foretell.cost.kernels._reached import (
     memory_rate,
     rates,
 )
-from foretell.cost.kernels._tiles import product_seconds, units
+from foretell.cost.kernels._tiles import Units, product_seconds, units
 from foretell.hardware.cluster import Device
 from foretell.hardware.members import architecture
 from foretell.model.operator import Sizes
@@ -59,7 +65,8 @@ WINOGRAD_SHARE: Final = 0.8  # what its transforms leave of the rate: DeepBench,
 WINOGRAD_UNTUNED: Final = {"forward": 0.5, "input_gradient": 0.5, "weight_gradient": 0.8}
 """The same of a plain product's rate where kernels are untuned (H200: Winograd's and Fourier transforms, 45 to 148
 Tflop/s counted as direct work)."""
-WIDE: Final = 128  # channels from which on those ways are taken there
+WIDE: Final = 128
+"""Channels, in and out, from which on those ways are taken there forward. Gradients take them from fewer on."""
 
 GROUPED: Final = {"forward": 0.03, "input_gradient": 0.022, "weight_gradient": 0.012}
 """Of the ordinary units' rate, in untuned fp32 with few channels a group: 32 groups of 4 to 16 channels on an H200."""
@@ -92,6 +99,28 @@ TURNS: Final = 3
 
 FULL: Final = 4  # bytes of an fp32 number
 SUMMED: Final = 3  # times that a gradient is moved which is added to another
+
+
+STEP_BYTES: Final = 64
+"""Channels of one tap that are summed at a time in matrix units: a rank that has fewer of them takes as long. Of the
+weight's gradient, rows of less than two such steps go to kernels of older generations."""
+
+THIN: Final = (0.8, 0.6, 0.5)
+"""What is left of the rate where a half, a quarter and less of such a step is channels."""
+
+LEAST_TILE: Final = 64
+"""Filters of the smallest tile; layers of fewer take as long (128 channels at 56: 64, 32, 16 and 8 filters in bf16 take
+38, 36, 35 and 34 us on an H200)."""
+
+BESIDES: Final = {
+    4: {"forward": 3e-6, "input_gradient": 9e-6, "weight_gradient": 10e-6},
+    2: {"forward": 3e-6, "input_gradient": 4e-6, "weight_gradient": 4e-6},
+}
+"""Seconds that windows take in Hopper's matrix units besides the product, by bytes of an element: workspaces that are
+cleared, kernels that add shared sums, pipelines that fill. Two thirds of what splits in up to 64 parts measure between
+events (studies/h200_split_convolutions); by the sum of kernels alone it is a third (studies/h200_kernels)."""
+
+PLAIN_BESIDES: Final = 0.3  # of that, for the weight's gradient of windows of one position: sums are shared out
 
 
 class Direct(NamedTuple):
@@ -178,7 +207,13 @@ def price(action: Compute, device: Device, form: Format, trainer: Trainer) -> Ke
     casts = form.autocast and part != "input_gradient"  # of the weight on its way in, of its gradient back
     copied = images.weights * (form.weight + form.operand) if casts else 0
     turns = 0 if last or not matrix_units else 1 - ((pointwise | depthwise) * 1)
+    if last and not matrix_units and not architecture(device.architecture).tuned_fp32:  # those want channels first
+        turns = where((images.taps == 1) & (part == "weight_gradient"), 0, 1 - (depthwise * 1))
     turned = (images.inputs + images.outputs) * turns * _turn_seconds(device, width)
+    if matrix_units and not architecture(device.architecture).tuned_fp32:
+        besides = BESIDES[max(2, width)][part]
+        plain = besides * PLAIN_BESIDES if part == "weight_gradient" else 0.0
+        matrix = matrix + where(depthwise, 0.0, where(pointwise, plain, besides))
     launches = launches_of(cost, trainer.execution) + int(casts)  # the library starts the turns by itself, in no time
     seconds = device.launch_seconds * (launches + TURNS * turns)
     rate = memory_rate(device)
@@ -192,15 +227,19 @@ def arithmetic(action: Compute, device: Device, form: Format) -> Quantity:
     if form.kernels in device.peak:
         return action.cost.matrix
     fewer = action.cost.matrix * WINOGRAD_PRODUCTS / WINOGRAD_TAPS
-    return where(_by_winograd(action.loops, _images(action, form), device), fewer, action.cost.matrix)
+    return where(_by_winograd(action.part, action.loops, _images(action, form), device), fewer, action.cost.matrix)
 
 
-def _by_winograd(n: Sizes, images: ConvolutionImages, device: Device) -> Any:
+def _by_winograd(part: str, n: Sizes, images: ConvolutionImages, device: Device) -> Any:
     """Windows of 3 x 3 and stride 1; where kernels are untuned, between many channels alone."""
     taken = (images.taps == WINOGRAD_TAPS) & (images.inputs < 2 * images.positions * n["group"] * n["in"])
-    if not architecture(device.architecture).tuned_fp32:
-        taken = taken & (n["in"] >= WIDE) & (n["out"] >= WIDE)
-    return taken
+    if architecture(device.architecture).tuned_fp32:
+        return taken
+    if part == "input_gradient":
+        return taken & (n["out"] >= FEW)
+    if part == "weight_gradient":
+        return taken & (n["in"] >= FEW) & (n["out"] >= FEW) & (n["in"] * n["out"] >= WIDE * WIDE // 2)
+    return taken & (n["in"] >= WIDE) & (n["out"] >= WIDE)
 
 
 def _turn_seconds(device: Device, width: int) -> float:
@@ -242,7 +281,26 @@ def _shape(part: str, n: Sizes, positions: Quantity, taps: Quantity) -> tuple[Qu
 
 
 def _unfolded(part: str, n: Sizes, images: ConvolutionImages, device: Device, form: Format) -> Quantity:
-    """The product of the unfolded image in matrix units; few channels are padded to a whole vector."""
+    """The product of the unfolded image in matrix units: on Hopper tap by tap, over channels in whole steps."""
+    if architecture(device.architecture).tuned_fp32:
+        return _of_vectors(part, n, images, device, form)  # generations before, whose parts of layers nobody measured
+    by, width = _wide_units(device, form.kernels), activation_width(form)
+    rows, columns, _, groups = _shape(part, n, images.positions, images.taps)
+    share = _unfolded_share(part, device, form) * layout_share(device, form.kernels, part)
+    if part == "weight_gradient":
+        row = n["group"] * n["in"] * width
+        older = where(row < 2 * STEP_BYTES, by_rows(device, form.kernels, 4), 1.0)
+        usual = product_seconds(rows, columns, images.positions, groups, by) / (share * older)
+        return where(row % VECTOR_BYTES == 0, usual, _of_vectors(part, n, images, device, form))
+    summed = n["in"] if part == "forward" else n["out"]
+    few = where(n["group"] == 1, summed * width / STEP_BYTES, 1.0)
+    step = where(few < 1, STEP_BYTES // width, summed)
+    thin = where(few >= 1, 1.0, where(few >= 0.5, THIN[0], where(few >= 0.25, THIN[1], THIN[2])))
+    return product_seconds(rows, columns, step * images.taps, groups, by) / (share * thin)
+
+
+def _of_vectors(part: str, n: Sizes, images: ConvolutionImages, device: Device, form: Format) -> Quantity:
+    """The same where tiles are as small as those of products, and few channels are padded to a whole vector."""
     by, width = units(device, form.kernels), activation_width(form)
     vector = VECTOR_BYTES // width
     padded = {**n, "in": where(n["group"] == 1, ceil_div(n["in"], vector) * vector, n["in"])}
@@ -253,6 +311,14 @@ def _unfolded(part: str, n: Sizes, images: ConvolutionImages, device: Device, fo
         PADDED_SHARE * by_rows(device, form.kernels, 4),
     )
     return product_seconds(*_shape(part, padded, images.positions, images.taps), by) / share
+
+
+@forgettable
+@functools.lru_cache(maxsize=256)
+def _wide_units(device: Device, precision: str) -> Units:
+    """Without tiles of fewer than 64 filters: convolutions have none."""
+    found = units(device, precision)
+    return found._replace(tiles=tuple(tile for tile in found.tiles if min(tile.rows, tile.columns) >= LEAST_TILE))
 
 
 def _unfolded_share(part: str, device: Device, form: Format) -> float:
@@ -284,7 +350,7 @@ def _ordinary(action: Compute, images: ConvolutionImages, device: Device, form: 
     direct = product_seconds(*_shape(part, n, images.positions, images.taps), by) / share
     reached = WINOGRAD_UNTUNED[part] if untuned else share * WINOGRAD_SHARE
     fast = product_seconds(*_shape(part, n, images.positions, WINOGRAD_PRODUCTS), by) / reached
-    direct = where(_by_winograd(n, images, device) & winograd, smaller(direct, fast), direct)
+    direct = where(_by_winograd(part, n, images, device) & winograd, smaller(direct, fast), direct)
     if untuned:
         few = (n["group"] > 1) & (n["in"] < FEW)
         return where(few, action.cost.matrix / (_vector_rate(device, form) * GROUPED[part]), direct)

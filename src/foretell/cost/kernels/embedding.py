@@ -18,8 +18,10 @@ OPERATORS: Final = ("embedding", "gather", "scatter_add")
 SECTOR: Final = 32
 """Bytes that a device reads or writes at least (CUDA C++ best practices guide: coalesced access)."""
 
-ADD_CYCLES: Final = 3.75
-"""Cycles of a multiprocessor to add an element of a gradient to its row: 8,192 rows on an H200."""
+ADD_CYCLES: Final = {"embedding weight_gradient": 3.75, "gather input_gradient": 2.02, "scatter_add forward": 0.93}
+"""Cycles of a multiprocessor to add an element of 16 bits to its row, zeros before it included: 8,192 rows of a table
+(studies/h200_kernels), `index_add_` (which is the gradient of `index_select`) and `scatter_add_` of 2,048 to 524,288
+rows (studies/h200_experts_and_context), on an H200. Each element is added by an instruction of its own."""
 
 
 def price(action: Compute, device: Device, form: Format, trainer: Trainer) -> KernelPrice:
@@ -29,6 +31,8 @@ def price(action: Compute, device: Device, form: Format, trainer: Trainer) -> Ke
     moved = at_least(cost.read + cost.written, picked)
     launches = launches_of(cost, trainer.execution)
     stream = moved / memory_rate(device)
-    if action.part == "weight_gradient" and plain(trainer, device):
-        stream = stream + n["row"] * n["feature"] * ADD_CYCLES * cycle_seconds(device, activation_width(form))
+    added = ADD_CYCLES.get(f"{action.operator} {action.part}", 0.0)
+    if added and plain(trainer, device):
+        cycles = n["row"] * n["feature"] * added * cycle_seconds(device, activation_width(form))
+        stream = stream + cycles if action.operator == "embedding" else at_least(stream, cycles)
     return KernelPrice(0.0 * stream, stream, 0.0, device.launch_seconds * launches, launches, "carried over")

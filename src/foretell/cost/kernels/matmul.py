@@ -1,4 +1,4 @@
-"""Matrix products: dense layers, batched products, and the grouped product of experts."""
+"""Matrix products: dense layers, batched products, and the grouped product of experts by a library."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from foretell.cost.kernels._frame import activation_width, in_layer, kernels_of,
 from foretell.cost.kernels._price import KernelPrice
 from foretell.cost.kernels._reached import VECTOR_BYTES, by_rows, layout_share
 from foretell.hardware.cluster import Device
-from foretell.plan.policies.precision import Format
+from foretell.plan.policies.precision import FORMATS, Format
 from foretell.plan.trainer import Trainer
 from foretell.program.action import Compute
-from foretell.units import Quantity
+from foretell.units import WIDTH, Quantity
 
-OPERATORS: Final = ("matmul", "grouped_matmul")
+OPERATORS: Final = ("matmul",)
+
+ADAPTERS: Final = (".lora_a", ".lora_b")
+"""How the paths of thin products end (model/adapters.py)."""
 
 
 def price(action: Compute, device: Device, form: Format, trainer: Trainer) -> KernelPrice:
@@ -30,10 +33,13 @@ def price(action: Compute, device: Device, form: Format, trainer: Trainer) -> Ke
         "weight_gradient": (ins, outs, rows, batch),
     }[action.part]
     of_weight = grouped or _is_one(n["batch"])
+    form = form if grouped else multiplied_in(action, form)
     full = of_weight and trainer.fusion.vocabulary == "full" and not in_layer(action.path)
     precision = _weights_in(action.path, device, form, full) if of_weight else form.other_kernels
-    beside, casts = _casts(action.part, x, w, y, form, precision) if of_weight and not full else (0, 0)
-    launches = action.cost.launches + casts  # of compiled code too: the sum of a bias's gradient is a kernel of its own
+    beside, copies = casts(action.part, x, w, y, form, precision) if of_weight and not full else (0, 0)
+    launches = (
+        action.cost.launches + copies
+    )  # of compiled code too: the sum of a bias's gradient is a kernel of its own
     width = activation_width(form)
     if trainer.execution == "compiled" and of_weight:
         beside = beside + _padding(action.part, w, y, ins * width, outs * width) * width
@@ -49,6 +55,16 @@ def _weights_in(path: str, device: Device, form: Format, full: bool) -> str:
     if full:
         return "tf32" if "tf32" in device.peak and form.kernels != "fp32" else "fp32"
     return kernels_of(path, form)
+
+
+def multiplied_in(action: Compute, form: Format) -> Format:
+    """The plan's format; that of fp32 for adapters that are kept so though the plan's products run in 16 bits."""
+    if not action.path.endswith(ADAPTERS) or activation_width(form) >= WIDTH["fp32"] or form.autocast:
+        return form
+    n = action.loops
+    elements = n["batch"] * (n["row"] * n["in"] + n["in"] * n["out"] + n["row"] * n["out"])
+    wide = action.cost.read + action.cost.written == elements * WIDTH["fp32"]  # each operand once, 4 bytes an element
+    return FORMATS["fp32"] if (wide if isinstance(wide, bool) else bool(wide.all())) else form
 
 
 def _is_one(batch: Quantity) -> bool:
@@ -67,7 +83,7 @@ def _padding(part: str, w: Quantity, y: Quantity, in_bytes: Quantity, out_bytes:
     return copied * odd
 
 
-def _casts(part: str, x: Quantity, w: Quantity, y: Quantity, form: Format, precision: str) -> tuple[Quantity, int]:
+def casts(part: str, x: Quantity, w: Quantity, y: Quantity, form: Format, precision: str) -> tuple[Quantity, int]:
     """Bytes and launches of the casts before or after a product with a weight.
 
     Autocast copies the fp32 weight to 16 bits on its way in, and the gradient back. In fewer bits both operands of the

@@ -16,40 +16,45 @@ if TYPE_CHECKING:
 
 @dataclass
 class Distillation(Ensemble):
-    """Worker 0 is the student, when every worker has made `teach` gradients."""
+    """Every worker makes `teach` gradients and sends its model to worker 0, which then begins anew as the student."""
 
     paper: ClassVar[str] = "Hinton, Vinyals, Dean 2015, arXiv 1503.02531"
     summary: ClassVar[str] = "an ensemble, then one student of its answers"
     invariant: ClassVar[str] = "teachers do not move while the student learns; one model comes out"
-    apart: ClassVar[bool] = False
     elastic: ClassVar[bool] = False
+    handed: ClassVar[str] = "first"
 
     teach: int = option(100, 1)
 
+    @property
+    def least(self) -> int:
+        """With fewer gradients no student begins."""
+        return self.teach + 1
+
     def begin(self, world: World) -> None:
         super().begin(world)
-        self.finished: set[int] = set()
+        self.teachers: dict[int, Vector] = {}  # worker 0 has them
         self.student: Worker | None = None
 
     def stepped(self, world: World, worker: Worker) -> None:
         if worker is self.student or worker.clock < self.teach:
             world.compute(worker)
-            return
-        self.finished.add(worker.number)
-        if worker.number:
+        elif worker.number:
             world.send(worker, 0, worker.weights)
-        self.begin_student(world, len(self.finished))
+            world.retire(worker)
+        else:
+            self.taught(world, worker, 0, worker.weights)
 
     def on_message(self, world: World, worker: Worker, sender: int, said: Vector) -> None:
-        pass
+        self.taught(world, worker, sender, said)
 
-    def begin_student(self, world: World, finished: int) -> None:
-        if finished < world.count:
+    def taught(self, world: World, first: Worker, teacher: int, weights: Vector) -> None:
+        """The student begins when all teachers' models are there."""
+        self.teachers[teacher] = weights
+        if len(self.teachers) < world.count:
             return
-        first = world.workers[0]
-        teachers = [worker.weights for worker in world.workers]
-        first.problem = world.problem.distilled(teachers)
-        first.weights, first.velocity = world.problem.start(len(teachers)), None
+        first.problem = world.problem.distilled([self.teachers[number] for number in sorted(self.teachers)])
+        first.weights, first.velocity = world.problem.start(world.count), None
         self.student = first
         world.compute(first)
 

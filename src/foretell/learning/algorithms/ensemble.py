@@ -18,7 +18,7 @@ class Ensemble(Averaging):
     paper: ClassVar[str] = "Hansen and Salamon 1990 (neural network ensembles), doi 10.1109/34.58871"
     summary: ClassVar[str] = "independent runs, their answers averaged"
     invariant: ClassVar[str] = "nothing travels; by convexity no worse than the mean of its members"
-    apart: ClassVar[bool] = False
+    handed: ClassVar[str] = "each"
 
     def begin(self, world: World) -> None:
         """Everybody begins elsewhere: copies that begin alike stay too much alike."""

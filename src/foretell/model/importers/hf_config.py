@@ -7,6 +7,7 @@ file says: precision belongs to the plan. Dropout is left out, and the graph say
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,17 @@ import msgspec
 from foretell.errors import BadInput, first_of, near
 from foretell.model import zoo
 from foretell.model.graph import Graph
-from foretell.model.importers import hf_encoders, hf_gpt, hf_images, hf_llama
+from foretell.model.importers import hf_encoders, hf_gpt, hf_images, hf_llama, hf_recent, hf_scans
 from foretell.model.importers.hf_fields import LARGEST, TORCH, Config, HfModelType, named_in, shown
 
-KINDS: dict[str, HfModelType] = {**hf_gpt.KINDS, **hf_llama.KINDS, **hf_encoders.KINDS, **hf_images.KINDS}
+KINDS: dict[str, HfModelType] = {
+    **hf_gpt.KINDS,
+    **hf_llama.KINDS,
+    **hf_recent.KINDS,
+    **hf_scans.KINDS,
+    **hf_encoders.KINDS,
+    **hf_images.KINDS,
+}
 
 USUAL_LENGTH = 4096
 """Files allow very long sequences; a person who wants them says so."""
@@ -27,7 +35,6 @@ USUAL_LENGTH = 4096
 LARGEST_FILE = 16 * 1024 * 1024
 
 UNFIT = {
-    "gemma2": "it has norms after its layers too, soft limits on scores, and windows in every second layer",
     "gptj": "its attention and feed-forward share one norm",
     "phi": "its attention and feed-forward share one norm",
 }
@@ -49,10 +56,14 @@ _HARMLESS = {
 """Fields that change neither sizes nor layers, or that say again what another field said."""
 
 
+_SIZES = ("_layers", "_size", "_heads")
+"""How keys end that every configuration has which transformers saved: it leaves none of them out."""
+
+
 def load(path: Path, batch: int = 1, seq: int | None = None, dtype: str = "") -> Graph:
     """The graph of the model that a `config.json` (or the folder that has it) describes, in fp32 or another type."""
     file = path / "config.json" if path.is_dir() else path
-    config = Config(_content(file), str(file))
+    config = _config(file)
     kind, fields, keys = _read(config, seq, dtype)
     _remark(config, kind, dtype)
     try:
@@ -65,12 +76,17 @@ def load(path: Path, batch: int = 1, seq: int | None = None, dtype: str = "") ->
 
 def text(file: Path, seq: int | None = None) -> str:
     """The same model in the words of the zoo, whose modules can be run."""
-    config = Config(_content(file), str(file))
-    kind, fields, keys = _read(config, seq, "")
+    kind, fields, keys = _read(config := _config(file), seq, "")
     try:
         return zoo.text(msgspec.convert(fields, kind.family))
     except msgspec.ValidationError as problem:
         raise _placed(problem, config, keys) from None
+
+
+def known(file: Path) -> bool:
+    """Whether the zoo has a family for what a configuration describes."""
+    kind = content(file).get("model_type")
+    return not isinstance(kind, str) or kind in KINDS or kind in hf_recent.LANGUAGE
 
 
 def _read(config: Config, seq: int | None, dtype: str) -> tuple[HfModelType, dict[str, Any], dict[str, str]]:
@@ -85,12 +101,30 @@ def _read(config: Config, seq: int | None, dtype: str) -> tuple[HfModelType, dic
         fields[name] = source(config)
         if len(config.read) > start:
             keys[name] = config.read[start]
+    for name in ("layers", "hidden", "heads", "ffn", "vocab"):
+        key, value = keys.get(name, ""), fields.get(name)
+        if key.endswith(_SIZES) and key not in config.names and isinstance(value, int) and value:
+            config.warn(f"the file has no {key}: {value:,} is taken, the default of the type in transformers")
     if dtype:
         fields["dtype"] = dtype
     return kind, fields, keys
 
 
-def _content(file: Path) -> dict[str, Any]:
+def _config(file: Path) -> Config:
+    """The file; of a model that sees, what it says of the language model inside."""
+    said = content(file)
+    inner: Any = said.get("text_config", {})
+    word = said.get("model_type")
+    if not isinstance(word, str) or word not in hf_recent.LANGUAGE or not isinstance(inner, dict):
+        return Config(said, str(file))
+    names = {key: said[key] for key in ("_name_or_path", "architectures") if key in said}
+    config = Config({**inner, **names, "model_type": hf_recent.LANGUAGE[word]}, str(file))
+    config.warn(f"the language model of {word} alone: what looks at images is left out")
+    return config
+
+
+def content(file: Path) -> dict[str, Any]:
+    """What a configuration says."""
     fix = "a config.json as Hugging Face's save_pretrained writes it"
     try:
         size = file.stat().st_size
@@ -101,12 +135,13 @@ def _content(file: Path) -> dict[str, Any]:
     if size > LARGEST_FILE:
         raise BadInput(f"{size:,} bytes are too many for a configuration", where=str(file), fix=fix)
     try:
-        content: Any = msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
+        # Python writes and reads numbers without end, which JSON has not: Mamba's files have some
+        found: Any = json.loads(text) if b"Infinity" in text else msgspec.json.decode(text)
+    except (msgspec.DecodeError, ValueError, RecursionError) as problem:
         raise BadInput(f"not JSON: {problem}", where=str(file), fix=fix) from None
-    if not isinstance(content, dict):
-        raise BadInput(f"a configuration is a JSON object, not {shown(content)}", where=str(file), fix=fix)
-    return content  # pyright: ignore[reportUnknownVariableType]
+    if not isinstance(found, dict):
+        raise BadInput(f"a configuration is a JSON object, not {shown(found)}", where=str(file), fix=fix)
+    return found  # pyright: ignore[reportUnknownVariableType]
 
 
 def _kind(config: Config) -> HfModelType:
@@ -119,10 +154,14 @@ def _kind(config: Config) -> HfModelType:
     if name in UNFIT:
         raise config.bad(key, f"{name} fits no family of the zoo: {UNFIT[name]}", fix=TORCH)
     if name not in KINDS:
-        close = [kind for kind in near(name, KINDS) if _numbers(kind) == _numbers(name)]  # llama4 is no llama
-        known = f"did you mean {', '.join(close)}?" if close else f"known: {', '.join(KINDS)}"
+        known = f"did you mean {', '.join(close)}?" if (close := meant(name)) else f"known: {', '.join(KINDS)}"
         raise config.bad(key, f"no model type is called {shown(name)}", fix=f"{known}; for any other model {TORCH}")
     return KINDS[name]
+
+
+def meant(name: str) -> list[str]:
+    """Types of the zoo that one may have meant; llama4 is no llama."""
+    return [kind for kind in near(name, KINDS) if _numbers(kind) == _numbers(name)]
 
 
 def _numbers(name: str) -> list[str]:
@@ -155,8 +194,10 @@ def _remark(config: Config, kind: HfModelType, chosen: str) -> None:
     name = config.architecture()
     if name and not name.endswith(kind.heads):
         config.warn(f"the file is for {name}; the graph is that of *{kind.heads[0]}")
+    turns = "layer_types" in config.read  # the family has layers that take turns
     kinds: Any = config.get("layer_types")[1]
-    if isinstance(kinds, list) and "full_attention" in kinds and "sliding_attention" in kinds:
+    mixed = isinstance(kinds, list) and "full_attention" in kinds and "sliding_attention" in kinds
+    if mixed and not turns:
         config.warn("layer_types mixes full and sliding attention; the graph has one kind in all layers")
     rates = {key: config.get(key)[1] for key in config.names if re.search(r"dropout|pdrop|drop_path", key)}
     used = sorted({value for value in rates.values() if isinstance(value, float) and 0 < value <= 1})

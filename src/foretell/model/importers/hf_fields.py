@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 from foretell.errors import BadInput, near
 from foretell.model.family import Family
 
-LARGEST = 10_000_000
+LARGEST = 16_777_216  # positions that Llama 4 says are 10 Mi
 DEEPEST = 1_000
 """Layers: every one is written down before equal ones are folded."""
 

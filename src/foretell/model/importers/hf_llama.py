@@ -145,7 +145,12 @@ _LATENT = {
     "topk_method": ("greedy", "group_limited_greedy", "noaux_tc"),
     "attention_bias": (False,),
 }
-_SECOND_TOKEN = {"num_nextn_predict_layers": ((0,), "the extra layer that predicts a second token is left out")}
+_SECOND_TOKEN = {
+    "num_nextn_predict_layers": (
+        (0,),
+        "the extra layer that predicts a second token is left out, as in transformers; deepseek-v3:mtp=1 has it",
+    )
+}
 _DENSE = ("intermediate_size",)
 _GROUPS = ("head_dim", "n_group", "num_key_value_heads", "qk_head_dim", "topk_group")
 

@@ -16,6 +16,7 @@ import contextlib
 import functools
 import hashlib
 import importlib.util
+import itertools
 import lzma
 import zipfile
 from collections.abc import Iterator
@@ -114,14 +115,33 @@ def parse(spec: str) -> PackageModel | None:
 def _found(full: str) -> PackageModel | None:
     """By its name and the package's, or by its name alone; weights (resnet50.a1_in1k) do not count."""
     package, slash, name = full.rpartition("/")
-    if package not in ("", *PACKAGES):
+    if slash and package not in PACKAGES:
         return None
     name = name.partition(".")[0]
-    for own in (package,) if slash else (*PACKAGES, OWN):
-        today = index().renamed.get(f"{own}/{name}", f"{own}/{name}")
+    spellings = (name,) if slash else dict.fromkeys((name, name.lower().replace("-", "_")))
+    for spelt, own in itertools.product(spellings, (package,) if slash else (*PACKAGES, OWN)):
+        today = index().renamed.get(f"{own}/{spelt}", f"{own}/{spelt}")
         if slash or today in index().models:
             return PackageModel(own, today.partition("/")[2])
     return None
+
+
+LEAST_SAID: Final = 3
+"""Letters from which on the beginning of a name says something."""
+
+
+def beginning_with(text: str) -> list[str]:
+    """Names of packages that begin with these letters, those that ship first; `beit`: beit_base_patch16_224, ..."""
+
+    def letters(name: str) -> str:
+        return "".join(filter(str.isalnum, name.lower()))
+
+    said = letters(text.partition(":")[0])
+    if len(said) < LEAST_SAID:
+        return []
+    found = {name.partition("/")[2]: model for name, model in index().models.items()}
+    like = [name for name in found if letters(name).startswith(said)]
+    return sorted(like, key=lambda name: (not found[name].graphs, name))
 
 
 def load(model: PackageModel, batch: int | None = None, dtype: str = "") -> Graph:
@@ -131,9 +151,9 @@ def load(model: PackageModel, batch: int | None = None, dtype: str = "") -> Grap
     return with_samples(retyped(graph, model.dtype or dtype), batch or 1)
 
 
-def retyped(graph: Graph, dtype: str) -> Graph:
-    """A graph in fp32 as that of the same module after it was given another type."""
-    if dtype in ("", "fp32"):
+def retyped(graph: Graph, dtype: str, own: str = "fp32") -> Graph:
+    """A graph in fp32 (or the type it is in) as that of the same module after it was given another type."""
+    if dtype in ("", own):
         return graph
     replace = msgspec.structs.replace
     typed = ("activation", "input", "parameter")
@@ -141,7 +161,7 @@ def retyped(graph: Graph, dtype: str) -> Graph:
         replace(
             block,
             tensors=tuple(
-                replace(one, dtype=dtype) if one.dtype == "fp32" and one.role in typed else one for one in block.tensors
+                replace(one, dtype=dtype) if one.dtype == own and one.role in typed else one for one in block.tensors
             ),
         )
         for block in graph.blocks
@@ -172,16 +192,21 @@ def _member(name: str) -> Graph:
 
 def built(model: PackageModel) -> Graph:
     """What the installed package builds, for `ANY` samples: traced before, or now."""
-    return _kept(model) or _traced(model)
+    return kept(_place(model)) or _traced(model)
 
 
 def _traced(model: PackageModel) -> Graph:
     _installed(model)
     graph = torch_load.traced(model.text, ANY)
     check(graph, model.text)
-    with contextlib.suppress(OSError):  # nowhere to keep it: it is traced again next time
-        write_whole(_place(model), lzma.compress(graph.to_json(), preset=0), mode=PRIVATE)
+    keep(_place(model), graph)
     return graph
+
+
+def keep(place: Path, graph: Graph) -> None:
+    """Write down what was traced; where there is no place to keep it, it is traced again next time."""
+    with contextlib.suppress(OSError):
+        write_whole(place, lzma.compress(graph.to_json(), preset=0), mode=PRIVATE)
 
 
 def _installed(model: PackageModel) -> None:
@@ -203,10 +228,9 @@ def _similar(model: PackageModel) -> list[str]:
     return near(f"{model.package}/{model.name}", [name for name in index().models if name.startswith(model.package)])
 
 
-def _kept(model: PackageModel) -> Graph | None:
+def kept(place: Path) -> Graph | None:
     """What was traced before with these versions; a file that is damaged, or is no such graph, is made again."""
     try:
-        place = _place(model)
         if not place.is_file():
             return None
         content = lzma.LZMADecompressor().decompress(read_bytes(place, "graph", LARGEST_GRAPH), LARGEST_GRAPH)
@@ -216,11 +240,12 @@ def _kept(model: PackageModel) -> Graph | None:
 
 
 def _place(model: PackageModel) -> Path:
-    digest = hashlib.sha256("\n".join((model.text, str(SCHEMA), *_versions(model.package))).encode()).hexdigest()
+    digest = hashlib.sha256("\n".join((model.text, str(SCHEMA), *versions(model.package))).encode()).hexdigest()
     return cache_home() / "graphs" / f"{digest[:32]}.json.xz"
 
 
-def _versions(package: str) -> Iterator[str]:
+def versions(package: str) -> Iterator[str]:
+    """What a traced graph depends on."""
     import importlib.metadata  # slow to import, and only a traced model needs it
 
     for name in (package, "torch", "foretell"):

@@ -59,6 +59,8 @@ FORMULAS = {
     "aten::convolution_backward": _convolution_backward,
     "aten::_grouped_mm": _grouped,
     "foretell::grouped_mm": _grouped,
+    "foretell::local_attention": _attention,
+    "foretell::local_attention_backward": _attention_backward,
     "foretell::grouped_mm_weight_gradient": _grouped_weight_gradient,
 }
 """What torch's counter has no formula for, or a wrong one. They take tensors, not shapes."""

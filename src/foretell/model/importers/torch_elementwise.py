@@ -17,8 +17,7 @@ SAME_NAME = {name: name for name in FUNCTIONS}
 WORDS = SAME_NAME | {
     "threshold": "relu",
     "hardtanh": "relu6",
-    "prelu": "leaky_relu",
-    "_prelu_kernel": "leaky_relu",
+    "_prelu_kernel": "prelu",
     "rrelu_with_noise": "leaky_relu",
     "selu": "elu",
     "celu": "elu",
@@ -109,6 +108,7 @@ def pointwise(call: TorchCall) -> None:
     if _repeats(function, inputs, output):
         _broadcast(call, function, inputs, layout)
         return
+    function = "leaky_relu" if function == "prelu" else function  # one slope for all channels
     call.tape.add(Elementwise(function), {"item": joined(layout)}, inputs, [(output, layout), *more])
 
 

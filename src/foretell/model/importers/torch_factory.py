@@ -25,7 +25,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from foretell import trust
 from foretell.errors import BadInput, unknown
-from foretell.model.importers import packages
+from foretell.model.importers import hf_classes, packages
 from foretell.model.importers.torch_failure import failure
 from foretell.model.importers.torch_fake import building
 
@@ -50,6 +50,10 @@ def find(spec: str) -> tuple[Any, ModuleType]:
         from foretell.model.importers import torch_packages
 
         return torch_packages.factory(package)
+    if spec.startswith(hf_classes.PREFIX):
+        from foretell.model.importers import torch_transformers
+
+        return torch_transformers.factory(spec)
     trust.check(spec)
     if not place:
         raise BadInput(f"{spec} names a file, and nothing in it", where=spec, fix=f"{spec}:function")

@@ -216,6 +216,9 @@ class HowAttended(NamedTuple):
     dropout: float = 0.0
     by_rule: bool = True  # whether the operator says what is kept; else what autograd kept
     kernel: str = ""  # empty: that which a GPU would take
+    window: int = 0
+    capped: bool = False
+    sink: torch.Tensor | None = None
 
 
 def attend(
@@ -253,7 +256,13 @@ def attend(
         mask = _as_bias(tape, mask, q.dtype)
     inputs = {"q": q, "k": k, "v": v} | ({"bias": mask} if mask is not None else {})
     fixed = mask is not None and not mask.requires_grad
-    operator = Attention(how.kernel or _kernel(mask), causal=how.causal, dropout=how.dropout > 0, fixed_bias=fixed)
+    if how.sink is not None:
+        inputs["sink"] = how.sink
+        tie(tape.layout(how.sink)[0], head)
+    operator = Attention(
+        how.kernel or _kernel(mask), causal=how.causal, window=how.window, dropout=how.dropout > 0, fixed_bias=fixed,
+        capped=how.capped,
+    )  # fmt: skip
     layout = (*of_q[:-1], of_v[-1])
     more = [(extra, tuple(fresh(size) for size in extra.shape)) for extra in outputs[1:]]
     tape.add(operator, loops, inputs, [(outputs[0], layout), *more], by_rule=by_rule)
@@ -288,6 +297,13 @@ def _own_kernel(kernel: str, call: TorchCall) -> None:
     attend(call.tape, q, k, v, call.outputs, HowAttended(causal=True, by_rule=False, kernel=kernel))
 
 
+def _local_attention(call: TorchCall) -> None:
+    """The zoo's own: windows, soft caps, sinks."""
+    told = {"window": call["window"], "capped": call["cap"] > 0, "sink": call["sink"]}
+    how = HowAttended(causal=True, by_rule=False, kernel="local", **told)
+    attend(call.tape, call["query"], call["key"], call["value"], call.outputs, how)
+
+
 def own_kernels(kernel: str, called: Iterable[str]) -> dict[str, Callable[[TorchCall], None]]:
     """Operators of libraries that are an attention kernel: causal, of queries, keys and values."""
     return dict.fromkeys(called, functools.partial(_own_kernel, kernel))
@@ -310,6 +326,7 @@ TABLE: dict[str, Callable[[TorchCall], None]] = {
     "aten.embedding": _embedding,
     "aten._grouped_mm": _grouped_matmul,
     "foretell.grouped_mm": _grouped_matmul,
+    "foretell.local_attention": _local_attention,
     "aten._scaled_dot_product_flash_attention": _attention_kernel,
     "aten._scaled_dot_product_flash_attention_for_cpu": _attention_kernel,
     "aten._scaled_dot_product_efficient_attention": _attention_kernel,

@@ -13,7 +13,7 @@ from foretell.model.importers.torch_tape import Tape
 from foretell.model.operators.dropout import Dropout
 from foretell.model.operators.elementwise import Elementwise
 from foretell.model.operators.layout import Concatenate
-from foretell.model.operators.recurrent import GATES, Recurrent
+from foretell.model.operators.recurrent import GATES, Recurrent, RecurrentCall
 
 
 def is_plain(given: dict[str, Any]) -> bool:
@@ -33,10 +33,10 @@ def all_layers(cell: str) -> Callable[[Tape, dict[str, Any], list[torch.Tensor]]
         each = 4 if given["biases"] else 2
         weights = [given["weights"][at : at + each] for at in range(0, len(given["weights"]), each)]
         layers = [weights[at : at + directions] for at in range(0, len(weights), directions)]
-        x = given["input"]
+        x, first = given["input"], bool(given.get("batch_first"))
         for at, layer in enumerate(layers):
             last = at == len(layers) - 1
-            x = _both_directions(tape, x, layer, cell, bool(given.get("batch_first")), outputs[0] if last else None)
+            x = _both_directions(tape, x, layer, RecurrentCall(cell), first, outputs[0] if last else None)
             if not last and given["dropout"] and given["train"]:
                 x = _dropped(tape, x)
         for state in outputs[1:]:
@@ -51,7 +51,7 @@ def one_layer(cell: str) -> Callable[[Tape, dict[str, Any], list[torch.Tensor]],
 
     def write(tape: Tape, given: dict[str, Any], outputs: list[torch.Tensor]) -> None:
         weights = [given[name] for name in ("w", "u", "b", "c")]
-        _layer(tape, given["input"], weights, cell, True, outputs[0])
+        _layer(tape, given["input"], weights, Recurrent(cell), True, outputs[0])
 
     return write
 
@@ -60,7 +60,7 @@ def _both_directions(
     tape: Tape,
     x: torch.Tensor,
     directions: list[list[torch.Tensor]],
-    cell: str,
+    operator: Recurrent,
     batch_first: bool,
     output: torch.Tensor | None,
 ) -> torch.Tensor:
@@ -68,11 +68,11 @@ def _both_directions(
     units = directions[0][1].shape[1]
     whole = output if output is not None else _made(tape, x, units * len(directions), directions)
     if len(directions) == 1:
-        _layer(tape, x, directions[0], cell, batch_first, whole)
+        _layer(tape, x, directions[0], operator, batch_first, whole)
         return whole
     halves = [_made(tape, x, units, directions) for _ in directions]
     for weights, half in zip(directions, halves, strict=True):
-        _layer(tape, x, weights, cell, batch_first, half)
+        _layer(tape, x, weights, operator, batch_first, half)
     layout = (*tape.layout(halves[0])[:-1], fresh(whole.shape[-1], "hidden"))
     tape.add(Concatenate(), {"item": joined(layout)}, {"x": halves[0], "x1": halves[1]}, [(whole, layout)])
     return whole
@@ -86,11 +86,16 @@ def _made(tape: Tape, like: torch.Tensor, features: int, weights: list[list[torc
 
 
 def _layer(
-    tape: Tape, x: torch.Tensor, weights: list[torch.Tensor], cell: str, batch_first: bool, output: torch.Tensor
+    tape: Tape,
+    x: torch.Tensor,
+    weights: list[torch.Tensor],
+    operator: Recurrent,
+    batch_first: bool,
+    output: torch.Tensor,
 ) -> None:
     known = tape.layout(x)
     units = weights[1].shape[1]
-    gates = GATES[cell]
+    gates = GATES[operator.cell]
     out = fresh(units, "hidden")
     gate: Group = (Atom(gates, "gate", 3),) if gates > 1 else ()
     rows = (*gate, *out)
@@ -109,7 +114,7 @@ def _layer(
         "out": out,
     }
     inputs = {"x": x} | dict(zip(("w", "u", "b", "c"), weights, strict=False))
-    tape.add(Recurrent(cell), loops, inputs, [(output, (*known[:-1], out))], by_rule=True)
+    tape.add(operator, loops, inputs, [(output, (*known[:-1], out))], by_rule=True)
 
 
 def _order(known: Layout, batch_first: bool) -> tuple[Group, Group]:

@@ -1,13 +1,13 @@
 """Attention as one operator: what is the same for every way to attend (`attentions/`), and how to add it to a graph.
 
 Query heads come in groups that share a key and value head. A bias may be added to the scores (relative positions,
-masks), where the kernel takes one.
+masks), where the kernel takes one. A sink is a score of each head that takes part in the softmax and has no value.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import msgspec
 
@@ -15,7 +15,7 @@ from foretell.errors import BadInput
 from foretell.model.attention import ATTENTIONS, AttentionKernel, attention_kernel
 from foretell.model.dims import Dim
 from foretell.model.operator import NOTHING, Need, Operator, OperatorPart, Sizes, Widths
-from foretell.units import Quantity, product
+from foretell.units import Quantity, ceil_log2, product
 
 if TYPE_CHECKING:
     from foretell.model.build import Builder, Value
@@ -30,14 +30,17 @@ class Attention(Operator, frozen=True, tag="attention"):
     dropout: bool = False
     places: bool = False  # the bias differs between the places (windows) of a sample
     fixed_bias: bool = False  # the bias needs no gradient (a mask, or distances with fixed slopes)
+    capped: bool = False  # scores go through cap * tanh(score / cap)
 
     spans: ClassVar[dict[str, tuple[str, ...]]] = {
         "q": ("sample", "place", "kv_head", "share", "query", "qk"),
         "k": ("sample", "place", "kv_head", "key", "qk"),
         "v": ("sample", "place", "kv_head", "key", "value"),
         "bias": ("place", "kv_head", "share", "query", "key"),
+        "sink": ("kv_head", "share"),
         "y": ("sample", "place", "kv_head", "share", "query", "value"),
     }
+    weight_operands: ClassVar[tuple[str, ...]] = ("sink",)
 
     def elements(self, operand: str, n: Sizes) -> Quantity:
         return product(n[loop] for loop in self.spans[operand] if loop in n)
@@ -77,6 +80,12 @@ class Attention(Operator, frozen=True, tag="attention"):
         bias = self.variant.bias_summed(self, n, width) if "bias" in width and not self.fixed_bias else NOTHING
         return bias + self.variant.input_gradient(self, n, width)
 
+    def weight_gradient(self, n: Sizes, width: Widths) -> OperatorPart:
+        """Of the sinks: each row's share of them, times what its output and its gradient have in common."""
+        y = self.elements("y", n)
+        read, written = 2 * self.bytes_of(("y",), n, width), self.bytes_of(("sink",), n, width)
+        return OperatorPart(0, 2 * y, read, written, 1, 1, y, ceil_log2(n["sample"] * n["query"] * n["value"]))
+
     def keeps(self, needs: Collection[str]) -> tuple[str, ...]:
         return self.variant.keeps(self)
 
@@ -92,6 +101,14 @@ class Attention(Operator, frozen=True, tag="attention"):
         return self.variant.need(loop)
 
 
+class Locally(NamedTuple):
+    """What kernels with windows take besides: how far back to look (0: all), soft caps on scores, a sink a head."""
+
+    window: int = 0
+    capped: bool = False
+    sink: Value | None = None
+
+
 def attention(
     g: Builder,
     q: Value,
@@ -99,10 +116,10 @@ def attention(
     v: Value,
     *,
     causal: bool = False,
-    window: int = 0,
     kernel: str = "flash",
     dropout: float = 0.0,
     bias: Value | None = None,
+    locally: Locally | None = None,
 ) -> Value:
     """Attention of q[sample, head, sequence, head_dim] over k and v with as many or fewer heads.
 
@@ -112,6 +129,10 @@ def attention(
     if bias is not None and not attention_kernel(kernel).takes_bias:
         biased = " or ".join(f"attention={name}" for name in ATTENTIONS if attention_kernel(name).takes_bias)
         raise BadInput(f"the {kernel} kernel adds no bias to the scores", fix=biased)
+    window, capped, sink = locally or Locally()
+    if locally and not attention_kernel(kernel).local:
+        local = " or ".join(f"attention={name}" for name in ATTENTIONS if attention_kernel(name).local)
+        raise BadInput(f"the {kernel} kernel has no windows, sinks or soft caps of its own", fix=local)
     *sample, head, query, qk = q.dims
     *_, kv_head, key, _ = k.dims
     if head.size % kv_head.size:
@@ -128,6 +149,6 @@ def attention(
         "value": (v.dims[-1],),
     }
     fixed = bias is not None and not bias.needs_gradient
-    operator = Attention(kernel, causal, window, dropout > 0, bool(places), fixed)
-    inputs = {"q": q, "k": k, "v": v, **({"bias": bias} if bias else {})}
+    operator = Attention(kernel, causal, window, dropout > 0, bool(places), fixed, capped)
+    inputs = {"q": q, "k": k, "v": v, **({"bias": bias} if bias else {}), **({"sink": sink} if sink else {})}
     return g.apply(operator, loops, inputs, (*sample, head, query, v.dims[-1]))

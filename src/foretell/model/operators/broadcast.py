@@ -1,4 +1,4 @@
-"""Products and sums with a smaller tensor that repeats: gates per channel, layer scale, added positions."""
+"""Functions of a tensor and a smaller one that repeats: gates per channel, layer scale, places, slopes of a PReLU."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from foretell.units import ceil_log2
 if TYPE_CHECKING:
     from foretell.model.build import Builder, Value
 
-FUNCTIONS = ("add", "multiply")
+FUNCTIONS = ("add", "multiply", "prelu")
+"""A prelu is x where that is positive, and x times the small operand where it is not."""
 
 
 class Broadcast(Operator, frozen=True, tag="broadcast"):
@@ -37,7 +38,8 @@ class Broadcast(Operator, frozen=True, tag="broadcast"):
         if self.function == "add":
             return of_small  # x's gradient is y's, unchanged
         y = self.elements("y", n)
-        read = y * width["y"] + self.bytes_of(("z", "w"), n, width)
+        known = ("x", "z", "w") if self.function == "prelu" else ("z", "w")
+        read = y * width["y"] + self.bytes_of(known, n, width)
         return OperatorPart(0, y, read, self.bytes_of(("x",), n, width), 1, 0, y, 1) + of_small
 
     def weight_gradient(self, n: Sizes, width: Widths) -> OperatorPart:
@@ -56,6 +58,8 @@ class Broadcast(Operator, frozen=True, tag="broadcast"):
     def keeps(self, needs: Collection[str]) -> tuple[str, ...]:
         if self.function == "add":
             return ()
+        if self.function == "prelu":
+            return ("x", "z", "w")
         other = {"x": ("z", "w"), "z": ("x",), "w": ("x",)}
         return tuple(kept for need in needs for kept in other[need])
 

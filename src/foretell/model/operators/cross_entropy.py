@@ -17,19 +17,32 @@ class CrossEntropy(Operator, frozen=True, tag="cross_entropy"):
 
     spans: ClassVar[dict[str, tuple[str, ...]]] = {"x": ("row", "class"), "t": ("row",), "y": ()}
 
+    fused: bool = False  # whether one kernel reads logits twice, and leaves their gradient where they were
+
+    @property
+    def priced_as(self) -> str:
+        return "fused_cross_entropy" if self.fused else super().priced_as  # bound by its bytes alone
+
     def forward(self, n: Sizes, width: Widths) -> OperatorPart:
         x = self.elements("x", n)
+        if self.fused:
+            read = 2 * x * width["x"] + n["row"] * width["t"]
+            return OperatorPart(
+                0, 9 * x, read, x * width["x"], 1, 1, x, 2 * ceil_log2(n["class"]) + ceil_log2(n["row"])
+            )
         read = x * width["x"] + n["row"] * (width["t"] + width["x"])
         depth = 2 * ceil_log2(n["class"]) + ceil_log2(n["row"])
         return OperatorPart(0, 5 * x, read, x * width["x"], 2, 1, x, depth)
 
     def input_gradient(self, n: Sizes, width: Widths) -> OperatorPart:
+        if self.fused:
+            return OperatorPart()
         x = self.elements("x", n)  # scatter into zeros, then the gradient of log-softmax
         traffic = x * width["x"]
         return OperatorPart(0, 4 * x, 2 * traffic, 3 * traffic, 3, 1, x, ceil_log2(n["class"]))
 
     def keeps(self, needs: Collection[str]) -> tuple[str, ...]:
-        return ("logarithms", "t", "weight")
+        return () if self.fused else ("logarithms", "t", "weight")
 
     def extras(self) -> dict[str, tuple[tuple[str, ...], str]]:
         return {"logarithms": (("row", "class"), "same"), "weight": ((), "same")}

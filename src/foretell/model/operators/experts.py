@@ -50,7 +50,12 @@ class GroupedMatmul(Operator, frozen=True, tag="grouped_matmul"):
 
 
 class Gather(Operator, frozen=True, tag="gather"):
-    """Rows of x in another order or number: y[i] = x[index[i]]; the gradient adds rows up."""
+    """Rows of x in another order or number: y[i] = x[index[i]]; the gradient adds rows up.
+
+    `torch.gather`, unlike `index_select`, keeps x too.
+    """
+
+    whole: bool = False
 
     spans: ClassVar[dict[str, tuple[str, ...]]] = {
         "x": ("source", "feature"),
@@ -68,7 +73,7 @@ class Gather(Operator, frozen=True, tag="gather"):
         return OperatorPart(0, y, 2 * y * width["y"] + 8 * n["row"], y * width["x"] * 2, 2, 2, y, 1)
 
     def keeps(self, needs: Collection[str]) -> tuple[str, ...]:
-        return ("index",)
+        return ("x", "index") if self.whole else ("index",)
 
 
 class ScatterAdd(Operator, frozen=True, tag="scatter_add"):
@@ -152,11 +157,11 @@ def grouped_linear(g: Builder, x: Value, experts: int, columns: Dims, offsets: V
     return g.apply(GroupedMatmul(), loops, inputs, (*rows, *columns))
 
 
-def gather(g: Builder, x: Value, index: Value, rows: Dims, *, features: int = 1) -> Value:
+def gather(g: Builder, x: Value, index: Value, rows: Dims, *, features: int = 1, whole: bool = False) -> Value:
     """Rows of x picked by an index over `rows`; a row is the last `features` dims of x."""
     source, feature = x.dims[: len(x.dims) - features], x.dims[len(x.dims) - features :]
     loops = {"source": source, "row": rows, "feature": feature}
-    return g.apply(Gather(), loops, {"x": x, "index": index}, (*rows, *feature))
+    return g.apply(Gather(whole), loops, {"x": x, "index": index}, (*rows, *feature))
 
 
 def scatter_add(g: Builder, x: Value, index: Value, target: Dims) -> Value:
@@ -177,6 +182,12 @@ def top_k(g: Builder, x: Value, chosen: int, *, places: bool = False) -> Value:
 def sort(g: Builder, x: Value) -> Value:
     """The order of all elements of x from small to large."""
     return g.apply(Sort(), {"row": x.dims}, {"x": x}, x.dims, dtype="int64")
+
+
+def sort_both(g: Builder, x: Value) -> tuple[Value, Value]:
+    """The order of all elements of x from small to large, and the elements in that order."""
+    order = g.apply(Sort(), {"row": x.dims}, {"x": x}, x.dims, dtype="int64", also=(x.dims,))
+    return order, g.value(order.tensor + 1, order)
 
 
 def bounds(g: Builder, x: Value, experts: int) -> Value:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from foretell.model.dims import Dims
 from foretell.model.operator import Operator, OperatorPart, Sizes, Widths
-from foretell.units import ceil_log2
+from foretell.units import Quantity, at_least, ceil_div, ceil_log2
 
 if TYPE_CHECKING:
     from foretell.model.build import Builder, Value
+
+
+IN_PIECES: Final = "matmul_in_pieces"
 
 
 class Matmul(Operator, frozen=True, tag="matmul"):
@@ -24,6 +27,12 @@ class Matmul(Operator, frozen=True, tag="matmul"):
     }
 
     stored: ClassVar[dict[str, tuple[str, ...]]] = {"w": ("batch", "out", "in")}  # as PyTorch keeps a layer's weight
+
+    pieces: bool = False  # whether rows are multiplied a piece at a time, with one piece of y in memory
+
+    @property
+    def priced_as(self) -> str:
+        return IN_PIECES if self.pieces else super().priced_as
 
     def _flops(self, n: Sizes) -> OperatorPart:
         products = n["batch"] * n["row"] * n["in"] * n["out"]
@@ -61,6 +70,15 @@ class Matmul(Operator, frozen=True, tag="matmul"):
     def keeps(self, needs: Collection[str]) -> tuple[str, ...]:
         kept = [other for need, other in (("w", "x"), ("x", "w")) if need in needs]
         return tuple(kept)
+
+
+def piece_rows(rows: Quantity, ins: Quantity, outs: Quantity) -> Quantity:
+    """Rows of a piece: a power of two, of which as many outputs as all rows have inputs, or up to twice as many.
+
+    Liger-Kernel (00eba63), src/liger_kernel/ops/fused_linear_cross_entropy.py: chunk_size.
+    """
+    found = 2 ** ceil_log2(ceil_div(rows, ceil_div(outs, ins)))
+    return -at_least(-found, -rows)
 
 
 def linear(

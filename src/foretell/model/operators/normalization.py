@@ -111,9 +111,10 @@ def layer_norm(g: Builder, x: Value, *, over: int = 1, affine: bool = True, bias
     return _normalize(g, x, "layer", group, member, member if affine else (), bias)
 
 
-def rms_norm(g: Builder, x: Value, *, affine: bool = True) -> Value:
-    """Root-mean-square norm over the last dim: no mean, no bias."""
-    return _normalize(g, x, "rms", x.dims[:-1], x.dims[-1:], x.dims[-1:] if affine else (), bias=False)
+def rms_norm(g: Builder, x: Value, *, over: int = 1, affine: bool = True) -> Value:
+    """Root-mean-square norm over the last `over` dims: no mean, no bias."""
+    group, member = x.dims[:-over], x.dims[-over:]
+    return _normalize(g, x, "rms", group, member, member if affine else (), bias=False)
 
 
 def batch_norm(g: Builder, x: Value, *, affine: bool = True, channel: int = 1) -> Value:

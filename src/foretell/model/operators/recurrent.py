@@ -1,11 +1,12 @@
 """Recurrent layers: RNN, LSTM, GRU. Steps follow one another, so depth grows with the sequence.
 
-Kernels and kept tensors are those of a plain loop over time, as in `foretell.modules`.
+Kernels and kept tensors are those of a plain loop over time, as in `foretell.modules`, or of one call of a library.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from foretell.errors import unknown
@@ -107,6 +108,23 @@ class Recurrent(Operator, frozen=True, tag="recurrent"):
         # whoever computes some units needs the others' old states at every step
         needs = {"sequence": Need.SEQUENTIAL, "in": Need.SUM, "unit": Need.SUM, "out": Need.GATHER, "gate": Need.GATHER}
         return needs.get(loop, Need.NOTHING)
+
+
+class RecurrentCall(Recurrent, frozen=True, tag="recurrent_call"):
+    """A layer whose steps a library runs: torch.nn's own, on GPUs cuDNN's.
+
+    Products of inputs are one for all steps, the gates of a unit one product and one kernel after it (Appleyard et al.
+    2016, arXiv 1604.01946); weights are read once, and stay in a cache where they have room.
+    """
+
+    def _weights(self, n: Sizes, width: Widths) -> Quantity:
+        return self.bytes_of(("w", "u", "b", "c"), n, width)
+
+    def forward(self, n: Sizes, width: Widths) -> OperatorPart:
+        return replace(super().forward(n, width), launches=1)
+
+    def input_gradient(self, n: Sizes, width: Widths) -> OperatorPart:
+        return replace(super().input_gradient(n, width), launches=1)
 
 
 def recurrent(g: Builder, x: Value, cell: str, units: int) -> Value:

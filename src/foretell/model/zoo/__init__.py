@@ -57,6 +57,11 @@ def parse(spec: str) -> tuple[str, Family]:
     return name, known[name].with_fields(fields, where=spec)
 
 
+def named(spec: str) -> Family | None:
+    """The member that a text names, by its own name or another, with its fields; None where it names none."""
+    return parse(spec)[1] if canonical(spec).partition(":")[0] in names() else None
+
+
 def text(fields: Family) -> str:
     """The model with these fields as a text: its family, and what is not as usual."""
     name = next(family for family in FAMILIES if type(FAMILIES[family].PRESETS.get(family)) is type(fields))

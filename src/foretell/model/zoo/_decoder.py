@@ -27,10 +27,11 @@ HALF = ("bf16", "fp16")
 
 
 class LayerContext(NamedTuple):
-    """What every layer sees besides its input: angles of positions, and a bias on the scores."""
+    """What layers see besides their input: angles of positions, and a bias on the scores."""
 
     angles: tuple[Value, Value] | None = None
     bias: Value | None = None
+    local_angles: tuple[Value, Value] | None = None  # of layers with a window, where theirs are others
 
 
 def one_of(field: str, value: str, allowed: tuple[str, ...]) -> None:
@@ -54,10 +55,10 @@ def check_angles(features: int, head_dim: int) -> None:
         raise BadInput(what, fix=f"an even number up to {head_dim}, such as {near or 2}")
 
 
-def rotary_angles(g: Builder, sequence: int, features: int) -> tuple[Value, Value]:
+def rotary_angles(g: Builder, sequence: int, features: int, name: str = "rotary") -> tuple[Value, Value]:
     """The cosine and sine of every position's angles: one table for all layers."""
     shape = dims(sequence=sequence, angle=features // 2)
-    with g.scope("rotary"):
+    with g.scope(name):
         cos, sin = (view(g, g.buffer(name, shape), shape, "slice") for name in ("cos", "sin"))
         return cos, sin
 
@@ -89,10 +90,14 @@ def causal_attention(
         found = attention_kernel(kernel)
     if not found.shares_heads:
         k, v = (_repeated(g, part, q.size("head")) for part in (k, v))
-    y = attention(g, q, k, v, causal=bias is None, kernel=kernel, dropout=dropout, bias=bias)
-    sample, head, sequence, size = y.dims
-    y = view(g, y, (sample, sequence, head, size), "transpose")
+    y = joined_heads(g, attention(g, q, k, v, causal=bias is None, kernel=kernel, dropout=dropout, bias=bias))
     return copy(g, y) if found.heads_outside else y
+
+
+def joined_heads(g: Builder, y: Value) -> Value:
+    """y[sample, head, sequence, head_dim] read as [sample, sequence, head, head_dim]."""
+    sample, head, sequence, size = y.dims
+    return view(g, y, (sample, sequence, head, size), "transpose")
 
 
 def _repeated(g: Builder, x: Value, heads: int) -> Value:
@@ -122,11 +127,28 @@ def gated_feed_forward(
         return linear(g, y, x.dims[-1:], bias=bias)
 
 
-def language_loss(g: Builder, x: Value, vocab: int, table: Value | None = None) -> None:
+def language_loss(g: Builder, x: Value, vocab: int, table: Value | None = None, *, capped: bool = False) -> None:
     """The next token at every place: logits (from the token table, where it is tied) and their loss."""
     with g.scope("head"):
         logits = linear(g, x, dims(vocab=vocab), bias=False, weight=table)
+    if capped:
+        with g.scope("cap"):
+            logits = soft_cap(g, logits)
     class_loss(g, logits)
+
+
+def soft_cap(g: Builder, x: Value) -> Value:
+    """cap * tanh(x / cap)."""
+    return activation(g, activation(g, activation(g, x, "scale"), "tanh"), "scale")
+
+
+class MainModel(NamedTuple):
+    """A decoder without its head: what it read, the token table, what its layers shared, and what the head reads."""
+
+    tokens: Value
+    table: Value
+    context: LayerContext
+    states: Value
 
 
 class Decoder(Family, frozen=True, kw_only=True):
@@ -150,8 +172,8 @@ class Decoder(Family, frozen=True, kw_only=True):
         """How many features of a head turn with the position."""
 
     @abc.abstractmethod
-    def attend(self, g: Builder, x: Value, context: LayerContext) -> Value:
-        """What a layer's attention makes of x[sample, sequence, hidden]."""
+    def attend(self, g: Builder, x: Value, context: LayerContext, layer: int) -> Value:
+        """What this layer's attention makes of x[sample, sequence, hidden]."""
 
     @abc.abstractmethod
     def feed_forward(self, g: Builder, x: Value, layer: int) -> Value:
@@ -162,22 +184,29 @@ class Decoder(Family, frozen=True, kw_only=True):
         return LayerContext(rotary_angles(g, self.seq, self.rotary_features))
 
     def build(self, g: Builder, batch: int) -> None:
+        main = self.main(g, batch)
+        language_loss(g, main.states, self.vocab, main.table if self.tied else None)
+
+    def main(self, g: Builder, batch: int) -> MainModel:
+        """All up to the head."""
         with g.scope("embedding"):
             table = g.parameter("weight", dims(vocab=self.vocab, hidden=self.hidden))
-            x = embedding(g, tokens(g, batch, self.seq), self.vocab, dims(hidden=self.hidden), weight=table)
+            text = tokens(g, batch, self.seq)
+            x = embedding(g, text, self.vocab, dims(hidden=self.hidden), weight=table)
         context = self.context(g)
         for layer in range(self.layers):
             with g.scope(f"layers.{layer}"):
-                x = self._layer(g, x, context, layer)
+                x = self.layer(g, x, context, layer)
         with g.scope("norm"):
             x = rms_norm(g, x)
-        language_loss(g, x, self.vocab, table if self.tied else None)
+        return MainModel(text, table, context, x)
 
-    def _layer(self, g: Builder, x: Value, context: LayerContext, layer: int) -> Value:
+    def layer(self, g: Builder, x: Value, context: LayerContext, layer: int) -> Value:
+        """What one layer makes of x[sample, sequence, hidden]."""
         with g.scope("attention_norm"):
             y = rms_norm(g, x)
         with g.scope("attention"):
-            y = self.attend(g, y, context)
+            y = self.attend(g, y, context, layer)
         x = combine(g, x, y)
         with g.scope("feed_forward_norm"):
             y = rms_norm(g, x)

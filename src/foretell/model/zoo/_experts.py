@@ -14,7 +14,7 @@ from foretell.model.dims import Dim, Dims
 from foretell.model.family import Family
 from foretell.model.operators.broadcast import broadcast
 from foretell.model.operators.elementwise import Elementwise, activation, cast, combine
-from foretell.model.operators.experts import bounds, gather, grouped_linear, scatter_add, sort, top_k
+from foretell.model.operators.experts import bounds, gather, grouped_linear, scatter_add, sort, sort_both, top_k
 from foretell.model.operators.layout import view
 from foretell.model.operators.matmul import linear
 from foretell.model.operators.reduction import reduce
@@ -22,7 +22,8 @@ from foretell.model.operators.softmax import softmax
 from foretell.model.totals import totals
 from foretell.model.zoo._decoder import gated_feed_forward, one_of
 
-SCORES = ("softmax", "sigmoid")
+SCORES = ("softmax", "sigmoid", "chosen")
+"""Of all experts, each by itself, or a softmax of those that were chosen alone."""
 
 
 class Routing(NamedTuple):
@@ -30,7 +31,8 @@ class Routing(NamedTuple):
 
     Experts may lie in `groups`, of which a token goes to `top_groups` only, those whose `group_best`
     best experts score highest. `corrected` adds a bias per expert to the choice (not to the weights);
-    the trainer moves it against the load, so it is state and not a trained parameter.
+    the trainer moves it against the load, so it is state and not a trained parameter. `bias` is a trained
+    bias of the router; `before` multiplies a token by its weight before its expert sees it.
     """
 
     experts: int
@@ -42,6 +44,8 @@ class Routing(NamedTuple):
     top_groups: int = 1
     group_best: int = 1
     corrected: bool = False
+    bias: bool = False
+    before: bool = False
 
     def check(self) -> None:
         """Refuse numbers that do not fit together."""
@@ -59,25 +63,38 @@ class Routing(NamedTuple):
             raise BadInput(f"group_best={self.group_best} of {self.experts // self.groups} experts in a group")
 
 
-def active_parameters(fields: Family, layers: int, hidden: int, ffn: int, routing: Routing) -> int:
+def active_parameters(
+    fields: Family, layers: int, hidden: int, ffn: int, routing: Routing, *, biased: bool = False
+) -> int:
     """The parameters that one token meets: all but those of the experts it does not go to."""
-    idle = layers * (routing.experts - routing.top_k) * 3 * hidden * ffn
+    each = 3 * hidden * ffn + (2 * ffn + hidden if biased else 0)
+    idle = layers * (routing.experts - routing.top_k) * each
     return totals(fields.graph(type(fields).__name__)).parameters - idle
 
 
-def expert_feed_forward(g: Builder, x: Value, routing: Routing, ffn: int) -> Value:
-    """x[sample, sequence, hidden] through the experts that its router chooses."""
+def expert_feed_forward(g: Builder, x: Value, routing: Routing, ffn: int, *, biased: bool = False) -> Value:
+    """x[sample, sequence, hidden] through the experts that its router chooses.
+
+    `biased` ones have biases, and a gate whose values are held below a limit.
+    """
     with g.scope("router"):
         weights, chosen = _route(g, x, routing)
     rows: Dims = chosen.dims
     with g.scope("experts"):
-        order = sort(g, chosen)
+        order, numbers = sort_both(g, chosen) if biased else (sort(g, chosen), None)
         source = activation(g, order, "scale")  # the token of each row: its place divided by top_k
         offsets = bounds(g, order, routing.experts)
         y = gather(g, x, source, rows)
         weights = gather(g, weights, order, rows, features=0)
-        y = _experts(g, y, routing.experts, ffn, offsets)
-        return scatter_add(g, broadcast(g, y, weights, "multiply"), source, x.dims[:-1])
+        if routing.before:
+            y = broadcast(g, y, weights, "multiply")
+        if numbers is None:
+            y = _experts(g, y, routing.experts, ffn, offsets)
+        else:
+            y = _biased_experts(g, y, routing.experts, ffn, (offsets, numbers))
+        if not routing.before:
+            y = broadcast(g, y, weights, "multiply")
+        return scatter_add(g, y, source, x.dims[:-1])
 
 
 def shared_feed_forward(g: Builder, x: Value, ffn: int, *, gated: bool = False) -> Value:
@@ -102,9 +119,29 @@ def _experts(g: Builder, x: Value, experts: int, ffn: int, offsets: Value) -> Va
         return grouped_linear(g, y, experts, x.dims[-1:], offsets)
 
 
+def _biased_experts(g: Builder, x: Value, experts: int, ffn: int, rows: tuple[Value, Value]) -> Value:
+    """down((up + 1) * gate * sigmoid(a * gate)), gate and up within a limit, each with a bias."""
+    offsets, numbers = rows
+
+    def layer(name: str, y: Value, columns: Dims) -> Value:
+        with g.scope(name):
+            y = grouped_linear(g, y, experts, columns, offsets)
+            bias = g.parameter("bias", (Dim("expert", experts), *columns))
+            return combine(g, y, gather(g, bias, numbers, x.dims[:-1]))
+
+    gate = activation(g, layer("gate", x, dims(ffn=ffn)), "clamp")
+    up = activation(g, activation(g, layer("up", x, dims(ffn=ffn)), "clamp"), "scale")
+    chance = activation(g, activation(g, gate, "scale"), "sigmoid")
+    return layer("down", combine(g, up, combine(g, gate, chance, "multiply"), "multiply"), (x.dims[-1],))
+
+
 def _route(g: Builder, x: Value, routing: Routing) -> tuple[Value, Value]:
     """The weights and numbers of each token's experts; scores are in fp32."""
-    logits = cast(g, linear(g, x, dims(expert=routing.experts), bias=False), "fp32")
+    logits = cast(g, linear(g, x, dims(expert=routing.experts), bias=routing.bias), "fp32")
+    if routing.score == "chosen":
+        chosen = top_k(g, logits._replace(needs_gradient=False), routing.top_k, places=True)
+        best = gather(g, logits, chosen, chosen.dims, features=0, whole=True)
+        return cast(g, softmax(g, best), x.dtype), chosen
     scores = softmax(g, logits) if routing.score == "softmax" else activation(g, logits, "sigmoid")
     chosen = _choose(g, scores._replace(needs_gradient=False), routing)
     weights = gather(g, scores, chosen, chosen.dims, features=0)

@@ -1,8 +1,8 @@
 """DeepSeek: keys and values from a small latent vector, many narrow experts, a few for every token.
 
-Counts are those of the model itself, without the extra layer that predicts a second token in
-training (its module is published beside the weights). The correction of the router is a buffer:
-DeepSeek-V3 has 671,026,404,352 trained parameters and 58 x 256 corrections.
+Counts are those of the model itself; `mtp=1` adds the layer that predicts a second token in training
+(DeepSeek-V3 was trained with it, and its module is published beside the weights). The correction of the
+router is a buffer: DeepSeek-V3 has 671,026,404,352 trained parameters and 58 x 256 corrections.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from foretell.model.zoo._decoder import (
     heads_outside,
 )
 from foretell.model.zoo._experts import Routing, active_parameters, expert_feed_forward, shared_feed_forward
+from foretell.model.zoo._further_tokens import losses
 
 
 class DeepSeek(Decoder, frozen=True, kw_only=True):
@@ -33,7 +34,8 @@ class DeepSeek(Decoder, frozen=True, kw_only=True):
 
     `kv_rank` and `query_rank` are the sizes of the latent vectors (0: queries come straight from the
     input), `value_dim` that of a value. The first `first_dense` layers have one feed-forward of
-    width `ffn`; the others `experts` of width `expert_ffn` and `shared_experts` for every token.
+    width `ffn`; the others `experts` of width `expert_ffn` and `shared_experts` for every token. `mtp` is
+    the number of further tokens predicted at every place, each by a layer of the latter kind.
 
     Keys are longer than values, which flash kernels do not take unless the values are padded, so the
     default is the memory-efficient one.
@@ -42,6 +44,7 @@ class DeepSeek(Decoder, frozen=True, kw_only=True):
     references: ClassVar[tuple[str, ...]] = (
         "DeepSeek-AI 2024 (DeepSeek-V2), arXiv 2405.04434",
         "DeepSeek-AI 2024 (DeepSeek-V3), arXiv 2412.19437",
+        "Kimi Team 2025 (Kimi K2), arXiv 2507.20534",
     )
 
     layers: Count = 61
@@ -68,6 +71,7 @@ class DeepSeek(Decoder, frozen=True, kw_only=True):
     top_groups: Count = 4
     group_best: Count = 2
     corrected: bool = True
+    mtp: Index = 0
 
     def check(self) -> None:
         super().check()
@@ -94,10 +98,16 @@ class DeepSeek(Decoder, frozen=True, kw_only=True):
     @property
     def active_parameters(self) -> int:
         """The parameters that one token meets."""
-        sparse = self.layers - self.first_dense
+        sparse = self.layers - self.first_dense + self.mtp
         return active_parameters(self, sparse, self.hidden, self.expert_ffn, self.routing)
 
-    def attend(self, g: Builder, x: Value, context: LayerContext) -> Value:
+    def build(self, g: Builder, batch: int) -> None:
+        if not self.mtp:
+            super().build(g, batch)
+            return
+        losses(g, self, self.main(g, batch), self.mtp)
+
+    def attend(self, g: Builder, x: Value, context: LayerContext, layer: int) -> Value:
         q = self._query(g, x, context)
         k, v = self._key_and_value(g, x, context)
         y = causal_attention(g, heads_outside(g, q), heads_outside(g, k), heads_outside(g, v), kernel=self.attention)
@@ -160,4 +170,7 @@ PRESETS = {
         groups=8, top_groups=3, group_best=1, corrected=False,
     ),
     "deepseek-v3": DeepSeek(),
+    "kimi-k2": DeepSeek(
+        heads=64, vocab=163840, experts=384, first_dense=1, groups=1, top_groups=1, routing_scale=2.827,
+    ),
 }  # fmt: skip

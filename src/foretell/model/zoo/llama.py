@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from foretell.errors import BadInput
+from foretell.model.attention import attention_kernel
 from foretell.model.build import Builder, Value, dims
 from foretell.model.family import Index
+from foretell.model.operators.attention import Locally, attention
 from foretell.model.operators.matmul import linear
 from foretell.model.operators.normalization import rms_norm
 from foretell.model.operators.rotary import rotary
@@ -21,6 +24,7 @@ from foretell.model.zoo._decoder import (
     check_heads,
     gated_feed_forward,
     heads_outside,
+    joined_heads,
     score_mask,
 )
 from foretell.model.zoo._encoder import head_size
@@ -29,8 +33,9 @@ from foretell.model.zoo._encoder import head_size
 class Llama(Decoder, frozen=True, kw_only=True):
     """Zero stands for the usual: `kv_heads` all heads, `head_dim` hidden / heads, `ffn` 8/3 hidden.
 
-    `window` is how many places a token looks back on (0: all), `qk_norm` an RMS norm on the
-    queries and keys of each head.
+    `window` is how many places a token looks back on (0: all), in all layers but every `global_every`th
+    (0: in all of them). `qk_norm` is an RMS norm on the queries and keys of each head, `wide_norm` over all
+    heads together. `rotary_dim` features of a head turn with the position (0: all).
     """
 
     references: ClassVar[tuple[str, ...]] = (
@@ -49,11 +54,17 @@ class Llama(Decoder, frozen=True, kw_only=True):
     qkv_bias: bool = False
     qk_norm: bool = False
     window: Index = 0
+    global_every: Index = 0
+    wide_norm: bool = False
+    rotary_dim: Index = 0
+    out_bias: bool = False
 
     def check(self) -> None:
         super().check()
         check_heads(self.heads, self.shared_heads)
         check_angles(self.rotary_features, self.size)
+        if self.wide_norm and self.qk_norm:
+            raise BadInput("qk_norm and wide_norm are two norms of the same", fix="one of them")
 
     @property
     def size(self) -> int:
@@ -72,12 +83,24 @@ class Llama(Decoder, frozen=True, kw_only=True):
 
     @property
     def rotary_features(self) -> int:
-        return self.size
+        return self.rotary_dim or self.size
 
     @property
     def masked(self) -> bool:
-        """Whether some earlier places are out of sight."""
-        return 0 < self.window < self.seq
+        """Whether some earlier places are out of sight, and a bias on the scores says which."""
+        return 0 < self.window < self.seq and not attention_kernel(self.attention).local
+
+    def is_global(self, layer: int) -> bool:
+        """Whether this layer sees all earlier places, whatever the window."""
+        return self.global_every > 0 and (layer + 1) % self.global_every == 0
+
+    def window_of(self, layer: int) -> int:
+        """How far this layer looks back; 0 for all places there are."""
+        return 0 if self.is_global(layer) or self.window >= self.seq else self.window
+
+    def turns(self, layer: int) -> bool:
+        """Whether queries and keys of this layer turn with the position."""
+        return True
 
     def context(self, g: Builder) -> LayerContext:
         shared = super().context(g)
@@ -87,7 +110,24 @@ class Llama(Decoder, frozen=True, kw_only=True):
             positions = g.input("positions", dims(sequence=self.seq), "int64")
             return shared._replace(bias=score_mask(g, positions, sequence=self.seq))
 
-    def attend(self, g: Builder, x: Value, context: LayerContext) -> Value:
+    def attend(self, g: Builder, x: Value, context: LayerContext, layer: int) -> Value:
+        q, k, v = self.queries_keys_values(g, x, context, layer)
+        window = self.window_of(layer)
+        if attention_kernel(self.attention).local:
+            y = self.attend_locally(g, (q, k, v), window)
+        else:
+            y = causal_attention(g, q, k, v, kernel=self.attention, bias=context.bias if window else None)
+        with g.scope("output"):
+            return linear(g, y, x.dims[-1:], contract=2, bias=self.out_bias)
+
+    def attend_locally(self, g: Builder, parts: tuple[Value, Value, Value], window: int) -> Value:
+        """Attention by a kernel that has windows."""
+        return joined_heads(g, attention(g, *parts, causal=True, kernel=self.attention, locally=Locally(window)))
+
+    def queries_keys_values(
+        self, g: Builder, x: Value, context: LayerContext, layer: int
+    ) -> tuple[Value, Value, Value]:
+        """What attends, of x[sample, sequence, hidden], heads outside."""
         parts: list[Value] = []
         for name, heads in (("query", self.heads), ("key", self.shared_heads), ("value", self.shared_heads)):
             with g.scope(name):
@@ -95,13 +135,14 @@ class Llama(Decoder, frozen=True, kw_only=True):
             if self.qk_norm and name != "value":
                 with g.scope(f"{name}_norm"):
                     part = rms_norm(g, part)
+            if self.wide_norm and name != "value":
+                with g.scope(f"{name}_norm"):
+                    part = rms_norm(g, part, over=2)
             part = heads_outside(g, part)
-            if context.angles and name != "value":
+            if context.angles and name != "value" and self.turns(layer):
                 part = rotary(g, part, *context.angles)
             parts.append(part)
-        y = causal_attention(g, *parts, kernel=self.attention, bias=context.bias)
-        with g.scope("output"):
-            return linear(g, y, x.dims[-1:], contract=2, bias=False)
+        return parts[0], parts[1], parts[2]
 
     def feed_forward(self, g: Builder, x: Value, layer: int) -> Value:
         return gated_feed_forward(g, x, self.inner)

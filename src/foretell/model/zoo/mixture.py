@@ -16,7 +16,8 @@ from foretell.model.zoo.llama import Llama
 class Mixture(Llama, frozen=True, kw_only=True):
     """`ffn` is the width of one expert, `shared_ffn` that of an expert for every token (0: none).
 
-    Experts are in every `every`th layer; the others have one feed-forward of width `dense_ffn`, as in Llama 4.
+    Experts are in every `every`th layer from `first_dense` on; the others have one feed-forward of width
+    `dense_ffn`. The rest says how a token finds its experts: see `Routing`.
     """
 
     references: ClassVar[tuple[str, ...]] = (
@@ -31,32 +32,47 @@ class Mixture(Llama, frozen=True, kw_only=True):
     shared_ffn: Index = 0
     shared_gate: bool = False
     every: Count = 1
+    first_dense: Index = 0
     dense_ffn: Index = 0
+    score: str = "softmax"
+    routing_scale: float = 1.0
+    corrected: bool = False
+    weigh_before: bool = False
+    expert_bias: bool = False
 
     def check(self) -> None:
         super().check()
         self.routing.check()
-        if (self.every > 1) != (self.dense_ffn > 0):
-            what = f"every={self.every} and dense_ffn={self.dense_ffn}: layers without experts have a width"
+        if self.first_dense > self.layers:
+            raise BadInput(f"first_dense={self.first_dense} of layers={self.layers}", fix=f"first_dense={self.layers}")
+        if (self.every > 1 or self.first_dense > 0) != (self.dense_ffn > 0):
+            said = f"every={self.every}, first_dense={self.first_dense} and dense_ffn={self.dense_ffn}"
+            what = f"{said}: layers without experts have a width"
             raise BadInput(what, fix=f"every=2,dense_ffn={self.dense_ffn or 2 * self.inner}")
+        if self.expert_bias and self.shared_ffn:
+            raise BadInput("experts with biases have none beside them that all tokens share", fix="shared_ffn=0")
 
     @property
     def routing(self) -> Routing:
         """How tokens find their experts."""
-        return Routing(self.experts, self.top_k, normalized=self.normalized)
+        return Routing(
+            self.experts, self.top_k, self.score, self.normalized, self.routing_scale, corrected=self.corrected,
+            bias=self.expert_bias, before=self.weigh_before,
+        )  # fmt: skip
 
     @property
     def active_parameters(self) -> int:
         """The parameters that one token meets."""
-        return active_parameters(self, self.layers // self.every, self.hidden, self.inner, self.routing)
+        sparse = sum(self.has_experts(layer) for layer in range(self.layers))
+        return active_parameters(self, sparse, self.hidden, self.inner, self.routing, biased=self.expert_bias)
 
     def has_experts(self, layer: int) -> bool:
-        return (layer + 1) % self.every == 0
+        return layer >= self.first_dense and (layer + 1) % self.every == 0
 
     def feed_forward(self, g: Builder, x: Value, layer: int) -> Value:
         if not self.has_experts(layer):
             return gated_feed_forward(g, x, self.dense_ffn)
-        y = expert_feed_forward(g, x, self.routing, self.inner)
+        y = expert_feed_forward(g, x, self.routing, self.inner, biased=self.expert_bias)
         if self.shared_ffn:
             y = combine(g, y, shared_feed_forward(g, x, self.shared_ffn, gated=self.shared_gate))
         return y

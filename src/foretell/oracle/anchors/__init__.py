@@ -42,6 +42,7 @@ class Anchor(msgspec.Struct, frozen=True, kw_only=True):
     memory_bytes: float = 0.0  # 0: not measured
     sweeps: tuple[Swept, ...] = ()
     notes: tuple[str, ...] = ()  # what speaks against the file
+    file: str = ""  # and the line of it, where it has several
 
 
 class AnchorFile(Protocol):
@@ -49,18 +50,44 @@ class AnchorFile(Protocol):
 
     SUMMARY: str
 
-    def read(self, text: str, path: Path) -> Anchor | None:
-        """The measurement, None where the text has another form."""
+    def read(self, text: str, path: Path) -> Anchor | tuple[Anchor, ...] | None:
+        """The measurement, or all of a sweep; None where the text has another form."""
         ...
 
 
 def read(path: Path) -> Anchor:
-    """The measurement in a file, whatever its form."""
+    """The one measurement in a file, whatever its form."""
+    first, *others = _of_file(path)
+    if others:
+        raise BadInput(f"{len(others) + 1} measurements, where one is asked for", where=shown(path), fix="one of them")
+    return first
+
+
+def measurements(path: Path) -> tuple[Anchor, ...]:
+    """All measurements of a file, or of the files in a folder: records of runs, logs, traces, tables."""
+    if not path.is_dir():
+        return _of_file(path)
+    found: list[Anchor] = []
+    problems: list[str] = []
+    for file in sorted(one for one in path.iterdir() if one.is_file() and not one.name.startswith(".")):
+        try:
+            found += _of_file(file)
+        except BadInput as problem:
+            problems.append(f"left out: {shown(file.name)}, {problem.what}")
+    if not found:
+        fix = "a folder of records of runs, logs or traces"
+        raise BadInput(f"none of its {len(problems)} files has a measurement", where=shown(path), fix=fix)
+    first = found[0]
+    return (msgspec.structs.replace(first, notes=(*first.notes, *problems)), *found[1:])
+
+
+def _of_file(path: Path) -> tuple[Anchor, ...]:
     text = read_bytes(path, "measurement", fix="--anchor FILE").decode("utf-8", "replace")  # logs hold anything
     for name in FORMS:
         found = cast("AnchorFile", FORMS[name]).read(text, path)
         if found is not None:
-            return _possible(found, path)
+            several = found if isinstance(found, tuple) else (msgspec.structs.replace(found, file=shown(path)),)
+            return tuple(_possible(one, path) for one in several)
     known = "; ".join(cast("AnchorFile", FORMS[name]).SUMMARY for name in FORMS)
     raise BadInput("no measurement is found in it", where=str(path), fix=known)
 

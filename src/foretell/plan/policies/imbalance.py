@@ -20,7 +20,7 @@ class Imbalance(Policy, frozen=True, kw_only=True, tag="imbalance"):
     """Rows of the fullest expert rank over the mean; 1 is even.
 
     No row is dropped or padded, and all wait for the fullest rank: its experts, what it keeps of their rows,
-    and what travels to it and from it are this many times as large.
+    and what travels to it and from it are this many times as large (not where all tokens go to all ranks).
     """
 
     word: ClassVar[str] = "imbalance"

@@ -44,7 +44,7 @@ class Lora(Policy, frozen=True, kw_only=True, tag="lora"):
         if self.rank and not adaptable(setting.graph):
             why = f"{said}no layer of {setting.graph.name} that repeats has a dense weight to adapt"
             yield Refusal("adapters", why, mends=changed(setting.plan, Lora()))
-        elif self.rank > (most := full_rank(setting.graph)):
+        elif self.rank and self.rank > (most := full_rank(setting.graph)):
             why = f"{said}no weight of {setting.graph.name} beside which an adapter stands has a rank over {most}"
             yield Refusal("adapters", why, f"a rank of at most {most}", changed(setting.plan, Lora(rank=16)))
         elif self.rank and frozen and facts(setting.graph).trains:  # which operators have gradients was not seen

@@ -112,6 +112,12 @@ FORMATS: Final = {
         operand=1,
         source="Micikevicius et al. 2022 (FP8), arXiv 2209.05433: a scale per tensor",
     ),
+    "fp8:block": _but(
+        _BF16,
+        kernels="fp8",
+        operand=1 + 4 / 128,
+        source="DeepSeek-AI 2024 (DeepSeek-V3), arXiv 2412.19437, section 3.3: an fp32 scale for 128 elements of a row",
+    ),
     "mxfp8": _but(
         _BF16,
         kernels="mxfp8",

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+import msgspec
+
 from foretell.plan.policy import Policy
-from foretell.plan.recomputation import RECOMPUTATIONS, Recomputation, recomputation, recomputations
+from foretell.plan.recomputation import NUMBERED, RECOMPUTATIONS, Recomputation, recomputation, recomputations
 from foretell.plan.syntax import JoinedWords, Number, Option
 
 TOGETHER = (2, 4)
@@ -27,7 +29,9 @@ class Recompute(Policy, frozen=True, kw_only=True, tag="recompute"):
                several with commas between (Megatron's recompute_modules)
     block      the input of each block; a block runs again as a whole before its backward pass
     every      the input of every n-th block; the n blocks from one kept input to the next run
-               again together. `block` is n = 1 (segments of Chen et al. 2016)
+               again together. `block` is n = 1 (segments of Chen et al. 2016; Megatron's method uniform)
+    first      the inputs of the first n blocks of each stage, and all of the others (Megatron's method block)
+    nth        the input of each n-th block, and all of the others (torchtitan's selective_ac_option)
     full       the inputs of the stage; all of the stage runs again
     """
 
@@ -41,11 +45,15 @@ class Recompute(Policy, frozen=True, kw_only=True, tag="recompute"):
     syntax: ClassVar[tuple[Option, ...]] = (
         JoinedWords("granularity", tuple(name for name in RECOMPUTATIONS if name != NOTHING), _joins),
         Number("every", "every", least=2),
+        Number("first", "first"),
+        Number("nth", "nth", least=2),
     )
     example: ClassVar[str] = "+recompute:block"
 
     granularity: str = NOTHING
     every: int = 0  # blocks that run again together; 0: not by number
+    first: int = 0  # blocks of each stage that run again, from its first on
+    nth: int = 0  # of so many blocks in a row the last runs again
 
     @classmethod
     def choices(cls) -> tuple[Recompute, ...]:
@@ -59,9 +67,32 @@ class Recompute(Policy, frozen=True, kw_only=True, tag="recompute"):
             from foretell.plan.recomputations.block import WholeLayers
 
             return WholeLayers(every=self.every)
+        if self.numbered:
+            from foretell.plan.recomputations._some import FirstLayers, NthLayers
+
+            return FirstLayers(count=self.first) if self.first else NthLayers(step=self.nth)
         return recomputation(self.granularity)
+
+    @property
+    def spares(self) -> Recomputation | None:
+        """The rule, where it leaves layers of a stage as they are."""
+        return self.rule if self.rule.spares_layers else None
+
+    @property
+    def numbered(self) -> str:
+        """The word that a number goes with; empty where there is none."""
+        return next((word for word in NUMBERED if getattr(self, word)), "")
 
     @property
     def option(self) -> str:
         """How it is written after the colon, and `none` where it is not."""
-        return f"every{self.every}" if self.every else self.granularity
+        return f"{self.numbered}{getattr(self, self.numbered)}" if self.numbered else self.granularity
+
+    @classmethod
+    def of_option(cls, text: str) -> Recompute:
+        """The policy that is written like this after the colon."""
+        for word in NUMBERED:
+            number = text.removeprefix(word)
+            if number != text and number.isdecimal():
+                return msgspec.structs.replace(cls(), **{word: int(number)})
+        return cls(granularity=text)

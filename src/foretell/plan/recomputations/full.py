@@ -9,6 +9,7 @@ from foretell.units import Quantity
 class WholeStage(WholeLayers, frozen=True):
     summary = "the inputs of the stage are saved; all of the stage runs again"
     place = 90
+    with_ends = True
 
     def together(self, layers: Quantity) -> Quantity:
         return layers

@@ -22,8 +22,10 @@ class DenseAgain(ModulesAgain, frozen=True):
     modules = ("mlp",)
 
     def again(self, nodes: Sequence[Node]) -> Indices:
-        other = [*attention_modules(nodes), *having(nodes, (EXPERTS,))]
-        return {index for own in having(nodes, PRODUCTS) if own not in other for index in own}
+        attends = list(attention_modules(nodes))
+        other = [*attends, *having(nodes, (EXPERTS,))]
+        first = min((min(own) for own in attends), default=0)  # what a layer does to its inputs is before
+        return {index for own in having(nodes, PRODUCTS) if own not in other and min(own) >= first for index in own}
 
 
 RECOMPUTATION = DenseAgain()

@@ -2,7 +2,8 @@
 
 `zero1` shards optimizer states over the ranks, `zero2` gradients too, `zero3` weights too (FSDP). With `shardN` they
 are sharded over groups of N ranks and replicated across the groups (hybrid sharding, HSDP). `epN` places experts on
-groups of N ranks; `etpN` is the tensor parallelism inside an expert.
+groups of N ranks; `etpN` is the tensor parallelism inside an expert. `alltoall`, `allgather` and `deepep` are ways in
+which rows reach their experts; a trainer has one that is meant where none is said.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import itertools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
+from foretell.plan.dispatch import DISPATCHES
 from foretell.plan.facts import facts
 from foretell.plan.refusal import Refusal
 from foretell.plan.repair import divisors, replaced, with_fields
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from foretell.model.graph import Graph
     from foretell.plan.setting import Setting
 
+
+SAMPLES = Splitting(dim="sample")
 
 STORED = tuple(name for name, storage in STORAGES.items() if storage.states)
 
@@ -44,6 +48,7 @@ class Data(Strategy, frozen=True, kw_only=True, tag="data"):
         Number("shard", "shard"),
         Number("ep", "experts"),
         Number("etp", "expert_tensor"),
+        WordChoice("dispatch", {name: name for name in DISPATCHES}),
     )
     example: ClassVar[str] = "dp8:zero3"
 
@@ -51,6 +56,7 @@ class Data(Strategy, frozen=True, kw_only=True, tag="data"):
     shard: int = 0  # ranks of a group among which states lie in shares; 0: all of them
     experts: int = 1
     expert_tensor: int = 0  # ranks that share one expert; 0: as the tensor axis
+    dispatch: str = ""  # how rows reach their experts; empty: as the trainer does
 
     @classmethod
     def choices(cls, world: int, graph: Graph, node: int) -> Iterator[Data]:
@@ -76,10 +82,10 @@ class Data(Strategy, frozen=True, kw_only=True, tag="data"):
             name, size, stored = groups.pop()
             inside = min(self.experts, size)
             groups += [(name, size // inside, stored), ("ep", inside, stored)]
-        return tuple(
-            MeshAxis(name, size, Splitting(dim="sample", experts="divide" if name == "ep" else ""), stored)
-            for name, size, stored in groups
-        )
+        return tuple(MeshAxis(name, size, self._splitting(name), stored) for name, size, stored in groups)
+
+    def _splitting(self, axis: str) -> Splitting:
+        return Splitting(dim="sample", experts="divide", dispatch=self.dispatch) if axis == "ep" else SAMPLES
 
     def refusals(self, setting: Setting) -> Iterator[Refusal]:
         plan = setting.plan
@@ -92,6 +98,10 @@ class Data(Strategy, frozen=True, kw_only=True, tag="data"):
             yield Refusal("shares to shard", why, mends=replaced(plan, self, *others))
         if self.experts > 1 or self.expert_tensor:
             yield from self._experts(setting)
+        if self.dispatch and self.experts == 1:
+            why = f"{self.dispatch} is how rows reach experts of other ranks, and the plan divides none (ep)"
+            others = [with_fields(self, dispatch="")]
+            yield Refusal("rows to dispatch", why, mends=replaced(plan, self, *others))
         tensor = plan.axis("tp")
         ranks = tensor.ranks if tensor else 1
         if self.expert_tensor not in (0, 1, ranks):

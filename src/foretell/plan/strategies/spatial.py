@@ -13,10 +13,10 @@ import msgspec
 
 from foretell.plan.facts import extents
 from foretell.plan.refusal import Refusal
-from foretell.plan.repair import divisors, removed, replaced, with_fields
+from foretell.plan.repair import divisors, removed, replaced
+from foretell.plan.strategies._rest import REST, refused_rest
 from foretell.plan.strategy import MeshAxis, Splitting, Strategy
-from foretell.plan.syntax import Option, WordChoice
-from foretell.units import product
+from foretell.plan.syntax import Option
 
 if TYPE_CHECKING:
     from foretell.model.graph import Graph
@@ -38,7 +38,7 @@ class Spatial(Strategy, frozen=True, kw_only=True, tag="spatial"):
     grid: ClassVar[bool] = True
     parts: ClassVar[bool] = True
 
-    syntax: ClassVar[tuple[Option, ...]] = (WordChoice("rest", {"data": "sample"}),)
+    syntax: ClassVar[tuple[Option, ...]] = (REST,)
 
     grid_ranks: tuple[int, ...] = ()
     only: str = ""
@@ -62,7 +62,7 @@ class Spatial(Strategy, frozen=True, kw_only=True, tag="spatial"):
         )
 
     def refusals(self, setting: Setting) -> Iterator[Refusal]:
-        yield from self._refused_rest(setting)
+        yield from refused_rest(self, self.only, self.rest, setting)
         if self.ranks == 1:
             return
         found, plan = extents(setting.graph, self.only), setting.plan
@@ -84,18 +84,6 @@ class Spatial(Strategy, frozen=True, kw_only=True, tag="spatial"):
                 why = f"{said} cuts the {extent.name} into {ranks}, and it is {extent.size} at {extent.where}"
                 part = f"a part of the model, {said}[PATH], where it is {ranks} or more"
                 yield Refusal("spatial limit", why, part, mends)
-
-    def _refused_rest(self, setting: Setting) -> Iterator[Refusal]:
-        plan, plain = setting.plan, with_fields(self, rest="")
-        if self.rest and not self.only:
-            why = "data is for the rest of the model, and this is for all of it"
-            yield Refusal("a part and a rest", why, mends=replaced(plan, self, plain))
-        axes = (axis for strategy in plan.axes for axis in strategy.axes())
-        splits = product(axis.ranks for axis in axes if axis.splitting.dim == "sample")
-        samples = setting.job.batch // (splits * plan.microbatches)
-        if self.rest and self.only and samples % self.ranks:
-            why = f"{self.ranks} ranks do not divide the {samples} samples of a micro-batch in the rest of the model"
-            yield Refusal("samples of the rest", why, mends=replaced(plan, self, plain))
 
     def _grids(self, sizes: tuple[int, ...]) -> Iterator[Spatial]:
         """Grids that fit extents of these sizes: of as many ranks, then of fewer; as square as can be comes last."""

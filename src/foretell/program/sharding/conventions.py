@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from foretell.plan.dispatch import USUAL as USUAL_DISPATCH
+
 
 @dataclass(frozen=True, slots=True)
 class Conventions:
@@ -16,7 +18,7 @@ class Conventions:
                     layer before was gathered
     synchronised    batch norm takes its statistics over all ranks
     gathers_logits  the loss wants all classes of a row
-    scatters_loss   the gradient of the losses is laid into zeros, as large as the logits, before that of log-softmax
+    loss_copies     tensors as large as the logits that the loss's backward pass makes beside their gradient
     autocast        products run in 16 bits, and the rest in fp32
     casts           each operator makes copies of what it reads in its own type; tensors move in the types they have
     compiled        a compiler makes one copy of a tensor in another type for all that read it, and turns images
@@ -24,6 +26,10 @@ class Conventions:
                     not from the share that a rank goes on with
     in_place        the gradient of the logits takes the memory that the loss kept of them
     low             bytes of an input of layers' products as it is kept in few bits; 0: as it was read
+    gates           whether inputs of f(gate) * up are kept so too
+    attended        bytes of attention's output as it is kept then; 0: as it is
+    sent            bytes of a number of a row that goes to experts in few bits; 0: as it was made
+    dispatch        how rows reach experts, where the axis does not say
     block           channels that a processor's library lays together for convolutions; 0: it makes no copies
     """
 
@@ -32,7 +38,7 @@ class Conventions:
     late_sums: bool = False
     synchronised: bool = False
     gathers_logits: bool = False
-    scatters_loss: bool = False
+    loss_copies: int = 0
     autocast: bool = False
     casts: bool = False
     compiled: bool = False
@@ -40,11 +46,16 @@ class Conventions:
     in_place: bool = False
     low: float = 0.0
     block: int = 0
+    gates: bool = False
+    attended: float = 0.0
+    sent: float = 0.0
+    dispatch: str = USUAL_DISPATCH
 
     @property
-    def of_bodies(self) -> tuple[bool, bool, bool, bool, bool, float, int]:
-        """Those that decide what operators hold, rather than how they are divided."""
-        return self.scatters_loss, self.autocast, self.casts, self.compiled, self.in_place, self.low, self.block
+    def of_bodies(self) -> tuple[int, bool, bool, bool, bool, float, int, bool, float, float, str]:
+        """Those that decide what operators hold and send, rather than how they are divided."""
+        held = self.loss_copies, self.autocast, self.casts, self.compiled, self.in_place, self.low, self.block
+        return *held, self.gates, self.attended, self.sent, self.dispatch
 
 
 USUAL = Conventions()

@@ -11,8 +11,11 @@ from typing import Any, NamedTuple
 from foretell.model.autocast import HeldBytes, held_under_autocast
 from foretell.model.dims import Dim
 from foretell.model.graph import Graph, Node, Tensor
+from foretell.model.operators.matmul import Matmul, piece_rows
 from foretell.model.resize import SAMPLE, skeleton
+from foretell.plan.dispatch import USUAL, RoutedRows, dispatch
 from foretell.plan.placement import Placement, Rotating, Routed, Sharded
+from foretell.plan.reach import reach
 from foretell.plan.strategy import MeshAxis
 from foretell.program.action import Communicate, Compute, TrafficKind
 from foretell.program.aliases import alias_source
@@ -21,7 +24,7 @@ from foretell.program.sharding.alignment import LoopDim, align
 from foretell.program.sharding.conventions import Conventions
 from foretell.program.sharding.propagate import PlacementChange, Sharding, Statistic, propagate
 from foretell.program.sharding.transition import travel
-from foretell.units import WIDTH, Quantity, at_least, ceil_div, product, rounded_up, share
+from foretell.units import FLOATING, WIDTH, Quantity, at_least, at_most, ceil_div, product, rounded_up, share
 
 JOINED = ("all-reduce", "reduce-scatter", "all-gather", "all-to-all")
 """Collectives that several axes do as one, over all their ranks together."""
@@ -54,13 +57,17 @@ class Layout:
     travels: Mapping[tuple[int, TrafficMoment], tuple[Communicate, ...]] = field(repr=False)
     padding: Mapping[str, int] = field(default_factory=dict[str, int])  # dims and what they are a multiple of
     imbalance: float = 1.0  # rows of the fullest rank of those that divide experts, over the mean
-    scatters_loss: bool = False  # whether the gradient of the losses is laid into zeros before that of log-softmax
+    loss_copies: int = 0  # tensors as large as the logits that the loss's backward pass makes beside their gradient
     autocast: bool = False  # whether products run in 16 bits, and the rest in fp32
     casts: bool = False  # whether each operator makes copies in its own type, one kernel each
     compiled: bool = False  # whether a compiler joins copies in 16 bits, and turns images
     in_place: bool = False  # whether the gradient of the logits takes the memory that the loss kept of them
     low: float = 0.0  # bytes of an input of layers' products as it is kept in few bits; 0: as it was read
     block: int = 0  # channels that a processor's library lays together for convolutions
+    gates: bool = False  # whether inputs of f(gate) * up are kept so too
+    attended: float = 0.0  # bytes of attention's output as it is kept then; 0: as it is
+    sent: float = 0.0  # bytes of a number of a row that goes to experts in few bits; 0: as it was made
+    dispatch: str = USUAL  # how rows reach experts, where the axis does not say
     known_sizes: dict[tuple[int, int], dict[str, Quantity]] = field(
         init=False, repr=False, compare=False, default_factory=dict[tuple[int, int], dict[str, Quantity]]
     )
@@ -151,8 +158,18 @@ class Layout:
         held = self._held(at, number)
         return self.bytes(at, number, instead) if held is None else self._elements(at, number, instead) * held.gradient
 
+    def sent_bytes(self, at: int, number: int, instead: Mapping[str, Placement] | None = None) -> Quantity:
+        """The same of rows on their way to experts, which may be cast before they leave."""
+        floats = self.graph.tensor(self.graph.blocks[at], number).dtype in FLOATING
+        if not self.sent or not floats:
+            return self.wire_bytes(at, number, instead)
+        return self._elements(at, number, instead) * self.sent
+
     def held_bytes(self, at: int, number: int) -> Quantity:
         """Local bytes of all that is held of a tensor, copies in another type included."""
+        if self.pieces and (home := self.graph.home(at, number)[:2]) in self.pieces:
+            n = self.sizes(home[0], self.pieces[home])
+            return self.bytes(at, number) / n["row"] * piece_rows(n["row"], n["in"], n["out"])
         held = self._held(at, number)
         return self.bytes(at, number) if held is None else self.elements_of(at, number) * held.kept
 
@@ -168,8 +185,22 @@ class Layout:
     def _held(self, at: int, number: int) -> HeldBytes | None:
         if not self.autocast and not self.low:
             return None
-        held = held_as_cast(self.graph, self.low) if self.low else held_under_autocast(self.graph, self.compiled)
+        held = (
+            held_as_cast(self.graph, self.low, self.gates, self.attended)
+            if self.low
+            else held_under_autocast(self.graph, self.compiled)
+        )
         return held.get(self.graph.home(at, number)[:2])
+
+    @functools.cached_property
+    def pieces(self) -> dict[tuple[int, int], int]:
+        """Tensors of which there is a piece at a time, and the operator that makes them."""
+        return {
+            (at, node.outputs[0]): index
+            for at, block in enumerate(self.graph.blocks)
+            for index, node in enumerate(block.nodes)
+            if isinstance(node.operator, Matmul) and node.operator.pieces
+        }
 
     def _routed(self, at: int, number: int, instead: Mapping[str, Placement]) -> bool:
         """Whether a rank holds the rows of its experts: also of what was sent to them, which is kept as it came."""
@@ -251,11 +282,14 @@ def _message(
     block = bare.graph.blocks[at]
     node = block.nodes[moment.node]
     instead = {axis.name: change.source for axis, change, _ in members}
-    payload = bare.wire_bytes(at, number, instead)
     axis, change, messages = members[0]
+    rows = _routed(bare, axis, change) if kind[0] == "all-to-all" else None
+    sized = bare.sent_bytes if rows and not rows.home else bare.wire_bytes
+    payload = sized(at, number, instead)
     if kind[0] == "all-to-all" and bare.imbalance > 1:  # the fullest rank receives more than it sends
-        there = {axis.name: change.target for axis, change, _ in members}
-        payload = at_least(payload, bare.wire_bytes(at, number, there))
+        there = sized(at, number, {axis.name: change.target for axis, change, _ in members})
+        gathered = rows is not None and not dispatch(rows.dispatch).routed
+        payload = at_most(payload, there) if gathered else at_least(payload, there)
     if kind[0] == "exchange" and isinstance(change.target, Sharded):
         shape = bare.shape(at, number, instead)
         border = _border(node, change.target.halo, axis.ranks) if messages == 1 else sum(change.target.halo)
@@ -268,7 +302,15 @@ def _message(
         what=TrafficKind.GRADIENTS if moment.gradient else TrafficKind.ACTIVATIONS,
         path=node.path,
         messages=messages,
+        rows=rows if rows and rows.dispatch != USUAL else None,
     )
+
+
+def _routed(bare: Layout, axis: MeshAxis, change: PlacementChange) -> RoutedRows | None:
+    """What is said of rows on their way to experts, or from them; None: it is something else that travels."""
+    home = isinstance(change.source, Routed)
+    found = reach(bare.graph) if home != isinstance(change.target, Routed) else None
+    return RoutedRows(axis.splitting.dispatch or bare.dispatch, home, found) if found else None
 
 
 def _border(node: Node, halo: tuple[int, int], ranks: int) -> int:

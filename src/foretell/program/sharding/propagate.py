@@ -98,14 +98,8 @@ class _Walk:
         self.constant: set[tuple[int, int]] = set()
         self.summed: dict[tuple[int, int], Placement] = {}  # gradients of constants while walking back
         self.whole: dict[str, str] = {}
-        # read by somebody outside the part that is divided: there they must be whole
-        self.outside = {
-            alias_source(graph, at, operand.tensor)
-            for at, block in enumerate(graph.blocks)
-            for index, node in enumerate(block.nodes)
-            if self.chooser.members is not None and (at, index) not in self.chooser.members
-            for operand in node.inputs
-        }
+        # what somebody reads outside the part that is divided, and inside: where both do it is whole
+        self.outside, self.inside = self._read(inside=False), self._read(inside=True)
         self.differentiable = {
             (at, number)
             for at, block in enumerate(graph.blocks)
@@ -113,6 +107,17 @@ class _Walk:
             if node.gradients
             for number in node.outputs
         }
+
+    def _read(self, inside: bool) -> frozenset[tuple[int, int]]:
+        """Tensors that operators read inside the part that is divided, or outside of it; inside is all if it is all."""
+        members = self.chooser.members
+        return frozenset(
+            alias_source(self.graph, at, operand.tensor)
+            for at, block in enumerate(self.graph.blocks)
+            for index, node in enumerate(block.nodes)
+            if (members is None or (at, index) in members) is inside
+            for operand in node.inputs
+        )
 
     # forward
 
@@ -166,7 +171,11 @@ class _Walk:
 
     def _given(self, home: tuple[int, int], tensor: Tensor) -> Placement:
         """Where a tensor is that no operator made. Weights are stored as they are used: see `_need`."""
-        dim = self.chooser.dim_of(tensor) if tensor.role == "input" and home not in self.outside else None
+        dim = None
+        if tensor.role == "input" and home not in self.outside:
+            dim = self.chooser.dim_of(tensor)
+        elif tensor.role == "input" and home not in self.inside:  # a rank takes its own samples, or all of them
+            dim = self.chooser.dim_of_rest(tensor)
         return REPLICATED if dim is None or tensor.dims[dim].size < self.axis.ranks else Sharded(dim)
 
     def _want(

@@ -59,7 +59,7 @@ class ShardingRules:
         inside = self.members is None or (at, index) in self.members
         if not node.inputs and self.rule.shares_samples:
             return self._from_nothing(block, node)
-        if self.members is not None and self.rule.dim:
+        if self.members is not None and (self.rule.dim or self.rule.rest):
             way = self.rule.dim if inside else self.rule.rest
             arriving = {name: self._taken(at, node, name, where, way) for name, where in arriving.items()}
         if isinstance(node.operator, GroupedMatmul) and self.rule.experts == "divide":
@@ -103,6 +103,10 @@ class ShardingRules:
     def dim_of(self, tensor: Tensor) -> int | None:
         """The dim that the axis takes shares of, by its place in this tensor."""
         return _dim_of(tensor, self.rule.dim)
+
+    def dim_of_rest(self, tensor: Tensor) -> int | None:
+        """The dim that it takes shares of where it leaves operators out."""
+        return _dim_of(tensor, self.rule.rest)
 
     def _experts(self, node: Node, arriving: Placement) -> Decision:
         """Each rank has some experts, and the rows that belong to them; they come back to where they were."""

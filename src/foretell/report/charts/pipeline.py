@@ -114,7 +114,17 @@ def parts_of(simulated: Simulated) -> list[Part]:
     if not first.end < steady.start <= steady.end < last.start:
         return [whole]
     drawn = sum(part.end - part.start for part in parts)
-    return parts if drawn < WORTH * (whole.end - whole.start) else [whole]
+    spares = len(_microbatches(simulated, parts)) < simulated.microbatches
+    return parts if spares and drawn < WORTH * (whole.end - whole.start) else [whole]
+
+
+def _microbatches(simulated: Simulated, parts: Sequence[Part]) -> set[int]:
+    """Of which the first rank begins a slot in these parts."""
+    return {
+        event.slot.microbatch
+        for event in simulated.events
+        if event.kind == 0 and event.slot is not None and any(part.start <= event.start < part.end for part in parts)
+    }
 
 
 def _around(part: Part, simulated: Simulated) -> Part:
@@ -179,16 +189,10 @@ def _told(simulated: Simulated, parts: Sequence[Part], drawn: int) -> str:
     ranks = f"{drawn} of {kinds} pipeline ranks. " if drawn < kinds else ""
     folded = ""
     if len(parts) > 1:
-        inside = {
-            event.slot.microbatch
-            for event in simulated.events
-            if event.kind == 0
-            and event.slot is not None
-            and any(part.start <= event.start < part.end for part in parts)
-        }
+        inside = len(_microbatches(simulated, parts))
         folded = (
-            f"Of {count:,} micro-batches {len(inside)} are drawn: warm-up, a piece of the steady state, cool-down; "
-            f"the other {count - len(inside):,} go on like those in the middle. "
+            f"Of {count:,} micro-batches {inside} are drawn: warm-up, a piece of the steady state, cool-down; "
+            f"the other {count - inside:,} go on like those in the middle. "
         )
     return (
         f"{ranks}{folded}A box is a forward or backward pass of a micro-batch, its colours stacked by their shares of "

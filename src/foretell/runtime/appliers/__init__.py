@@ -32,13 +32,13 @@ RULE = "runs today"
 """The name of the rule that a plan breaks which is legal, and priced, but which nothing here can run."""
 
 
-def refusals(setting: Setting) -> Iterator[Refusal]:
-    """Why a plan cannot run, though it may be a good one."""
+def refusals(setting: Setting, alone: bool = False) -> Iterator[Refusal]:
+    """Why a plan cannot run, though it may be a good one; `alone`: on one rank, the others not there."""
     for part in _parts(setting):
         if part.word not in APPLIERS:
             strategies = ", ".join(name for name in APPLIERS)
             yield Refusal(RULE, f"{_text(part)} has no applier yet: it is predicted, not run", f"one of {strategies}")
-        else:
+        elif not (alone and getattr(_applier(part), "ALONE", False)):
             yield from (Refusal(RULE, why, fix) for why, fix in _applier(part).refusals(part, setting))
 
 

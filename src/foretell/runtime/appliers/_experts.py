@@ -7,6 +7,7 @@ there, are sorted anew by the experts of this rank, and go back the way they cam
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import torch
@@ -46,11 +47,19 @@ def _uneven(given: torch.Tensor, taken: torch.Tensor) -> _Journey:
     return _Journey(given.sum(1).tolist(), taken.sum(1).tolist(), *_sorted_by_expert(taken))
 
 
-def _even(rows: int, taken: torch.Tensor) -> _Journey:
-    """As the program has it: the same number everywhere. Where numbers have no values, so nothing is sorted."""
-    ranks = len(taken)
-    each = [rows // ranks + (rank < rows % ranks) for rank in range(ranks)]
-    return _Journey(each, each, torch.arange(rows), taken.sum(0).cumsum(0).to(torch.int32))
+def _told(rows: int, taken: torch.Tensor, fullest: float) -> _Journey:
+    """As the program has it: as many rows to every rank, so many times as many to this one, shared among its experts.
+
+    Numbers may have no values here, so nothing is sorted.
+    """
+    ranks, own = taken.shape
+    comes = math.ceil(rows * fullest)
+    to, of = ([count // ranks + (rank < count % ranks) for rank in range(ranks)] for count in (rows, comes))
+    if fullest == 1:
+        ends = taken.sum(0).cumsum(0).to(torch.int32)
+    else:
+        ends = torch.tensor([comes * (at + 1) // own for at in range(own)], dtype=torch.int32, device=taken.device)
+    return _Journey(to, of, torch.arange(comes, device=taken.device), ends)
 
 
 class Columns:
@@ -108,7 +117,8 @@ class _Rows:
         each = gathered(counts(offsets)[None], 0, group)
         if even:
             self.own = self.most = even
-            self.places, self.ends = torch.arange(even * len(each)), each.sum(0).cumsum(0).to(torch.int32)
+            self.places = torch.arange(even * len(each), device=each.device)
+            self.ends = each.sum(0).cumsum(0).to(torch.int32)
             return
         order, self.ends = _sorted_by_expert(each)
         rows = each.sum(1)
@@ -129,9 +139,9 @@ class _Rows:
         return Scattered.apply(whole, 0, self.group)[: self.own]
 
 
-def divide(experts: Any, group: dist.ProcessGroup, losses: int, even: bool = False) -> None:
-    """Leave this rank some of the experts; tokens come from all ranks, and go back; as many from each and to each, if
-    it is `even`.
+def divide(experts: Any, group: dist.ProcessGroup, losses: int, fullest: float = 0.0) -> None:
+    """Leave this rank some of the experts; tokens come from all ranks, and go back; as many from each and to each where
+    `fullest` is given, and that many times as many to this one.
 
     The ranks have so many losses among them, whose mean counts. Between the two journeys gradients are those of that
     mean, so that what weights here gather from all ranks is what weights have that all ranks have.
@@ -146,7 +156,7 @@ def divide(experts: Any, group: dist.ProcessGroup, losses: int, even: bool = Fal
         given = counts(offsets).view(ranks, -1)
         own = given.shape[1]
         taken = sent(given.flatten(), [own] * ranks, [own] * ranks, group).view(ranks, own)
-        to, of, order, ends = _even(len(x), taken) if even else _uneven(given, taken)
+        to, of, order, ends = _told(len(x), taken, fullest) if fullest else _uneven(given, taken)
         rows = ScaledGradient.apply(Sent.apply(x, to, of, group), float(losses)).index_select(0, order)
         made = inner(rows, ends)  # in 16 bits, perhaps, of rows that were not
         y = torch.empty_like(made).index_copy(0, order, made)

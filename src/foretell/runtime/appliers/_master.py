@@ -89,7 +89,9 @@ class Mastered(torch.optim.Optimizer):
     def _fetch(self, by: float) -> None:
         """Gradients come to the copies."""
         for weight, master in zip(self.weights, self.masters, strict=True):
-            master.grad = None if weight.grad is None else _local(weight.grad).to(**self.like, copy=True).div_(by)
+            master.grad = None if weight.grad is None else _local(weight.grad).to(**self.like, copy=True)
+            if by != 1.0 and master.grad is not None:
+                master.grad.div_(by)
 
     def _hand_back(self) -> None:
         for weight, master in zip(self.weights, self.masters, strict=True):

@@ -1,5 +1,8 @@
 # pyright: basic
-"""What filter and channel parallelism share: layers with weights, cut one by one as the program cuts them."""
+"""What filter and channel parallelism share: layers with weights, cut one by one as the program cuts them.
+
+Beside layers that have other samples on each rank, the first of them takes the samples of all (`_beside_samples`).
+"""
 
 from __future__ import annotations
 
@@ -12,16 +15,18 @@ from torch import nn
 from foretell.model.operators.convolution import Convolution
 from foretell.model.operators.matmul import Matmul
 from foretell.plan.setting import Setting
-from foretell.plan.strategy import Strategy
-from foretell.runtime.appliers import _sharing
+from foretell.plan.strategies._weight_split import WeightSplit
+from foretell.runtime.appliers import _beside_samples, _sharing
+from foretell.runtime.appliers._beside_samples import borders, share_samples
 from foretell.runtime.division import divided
 from foretell.runtime.subject import Subject
 from foretell.units import ceil_div
 
 ORDER = 20
 
-Cut = Callable[[nn.Module, dist.ProcessGroup], dict[str, int]]
-"""Leaves a module with its share of the work; the names of its weights that are shares now, and along which dim."""
+Cut = Callable[[nn.Module, dist.ProcessGroup, bool], dict[str, int]]
+"""Leaves a module with its share of the work, whether it reads what every rank has or each rank's own samples; the
+names of its weights that are shares now, and along which dim."""
 
 BESIDE = ("tp", "filter", "channel")
 """Strategies that cut layers with weights."""
@@ -30,9 +35,9 @@ CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 LAYERS = (*CONVOLUTIONS, nn.Linear)
 
 
-def refusals(part: Strategy, setting: Setting) -> Iterator[tuple[str, str]]:
+def refusals(part: WeightSplit, setting: Setting) -> Iterator[tuple[str, str]]:
     """Layers whose shares are not written yet, and axes that would cut the same ones."""
-    loops = divided(setting, part.word)
+    loops = _cut_loops(part, setting)
     others = {
         node.path
         for _, node in setting.graph.nodes()
@@ -41,12 +46,14 @@ def refusals(part: Strategy, setting: Setting) -> Iterator[tuple[str, str]]:
     if others:
         yield f"{part.word}{part.ranks}: {min(others)} does not run in shares yet", "a model of convolutions"
     yield from _left_out(part, setting, loops)
+    if part.rest:
+        yield from _beside_samples.refusals(part, setting)
     beside = [axis.word for axis in setting.plan.axes if axis.word in BESIDE and axis.word != part.word]
     if beside:
         yield f"{part.word}{part.ranks} beside {beside[0]}: both cut the same layers", "one of them"
 
 
-def _left_out(part: Strategy, setting: Setting, loops: dict[str, frozenset[str]]) -> Iterator[tuple[str, str]]:
+def _left_out(part: WeightSplit, setting: Setting, loops: dict[str, frozenset[str]]) -> Iterator[tuple[str, str]]:
     """Layers of which the last ranks would have nothing: shares are those of `torch.chunk`."""
     for block, node in setting.graph.nodes():
         if loops.get(node.path) and isinstance(node.operator, Convolution | Matmul):
@@ -62,15 +69,16 @@ def _left_out(part: Strategy, setting: Setting, loops: dict[str, frozenset[str]]
                 return
 
 
-def apply(part: Strategy, subject: Subject, cut: Cut) -> None:
-    """Cut every layer that the program divides."""
-    group, loops = subject.mesh.group(part.word), divided(subject.setting, part.word)
+def apply(part: WeightSplit, subject: Subject, split: Cut) -> None:
+    """Cut every layer whose weights the program divides."""
+    group, loops = subject.mesh.group(part.word), _cut_loops(part, subject.setting)
+    enters = borders(subject.setting, part.word).enters if part.rest else frozenset[str]()
     shares: dict[str, tuple[int, int]] = {}  # the dim of each weight that is in shares, and its size as a whole
     for own in subject.parts:
         for name, module in list(own.named_modules()):
             if isinstance(module, LAYERS) and loops.get(name):
                 shapes = {weight: value.shape for weight, value in module.named_parameters(recurse=False)}
-                found = cut(module, group)
+                found = split(module, group, name in enters)
                 shares |= {f"{name}.{weight}": (dim, shapes[weight][dim]) for weight, dim in found.items()}
 
     def whole(name: str, share: torch.Tensor) -> tuple[str, torch.Tensor]:
@@ -80,6 +88,14 @@ def apply(part: Strategy, subject: Subject, cut: Cut) -> None:
         return name, _sharing.gathered(share, dim, group, size)
 
     subject.wholes.append(whole)
+    if part.rest:
+        share_samples(part, subject, group)
+
+
+def _cut_loops(part: WeightSplit, setting: Setting) -> dict[str, frozenset[str]]:
+    """Loops that the axis divides of every operator that is cut by its weights."""
+    loops = divided(setting, part.word)
+    return {path: own & {"in", "out"} for path, own in loops.items()} if part.rest else loops
 
 
 def features(module: nn.Module) -> int:

@@ -16,13 +16,15 @@ from torch import nn
 
 from foretell.plan.policies.batchnorm import BatchNorm
 from foretell.plan.setting import Setting
+from foretell.plan.strategy import Strategy
 from foretell.runtime import waiting
+from foretell.runtime.appliers._beside_samples import borders
 from foretell.runtime.appliers._replicas import joined
 from foretell.runtime.subject import Subject
 
 ORDER = 16
 AXES = ("dp", "shard", "spatial", "spatial.0", "spatial.1", "spatial.2")
-"""Along which ranks have different samples, or different rows of them."""
+"""Along which ranks have different samples, or different rows of them, whatever the layer."""
 
 NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
@@ -32,15 +34,22 @@ def refusals(part: BatchNorm, setting: Setting) -> Iterator[tuple[str, str]]:
 
 
 def apply(part: BatchNorm, subject: Subject) -> None:
-    axes = tuple(name for name in AXES if name in subject.mesh)
-    if not axes:
-        return  # this rank has all samples
-    group = joined(subject, axes)
+    always = tuple(name for name in AXES if name in subject.mesh)
+    partly = {
+        axis.word: borders(subject.setting, axis.word).shared for axis in subject.setting.plan.axes if _by_weights(axis)
+    }
     for own in subject.parts:
-        for module in own.modules():
+        for name, module in own.named_modules():
             if isinstance(module, NORMS):
                 norm: Any = module
-                norm.forward = _Synchronised(norm, group)
+                axes = (*always, *(word for word, shared in partly.items() if word in subject.mesh and name in shared))
+                if axes:  # else this rank has all samples
+                    norm.forward = _Synchronised(norm, joined(subject, axes))
+
+
+def _by_weights(axis: Strategy) -> bool:
+    """Whether an axis divides the weights of some layers, and the samples of others."""
+    return any(own.splitting.weighted and own.splitting.rest for own in axis.axes())
 
 
 class _Synchronised:

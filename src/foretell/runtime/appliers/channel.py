@@ -10,6 +10,7 @@ import torch.distributed as dist
 
 from foretell.plan.strategies.channel import Channel
 from foretell.runtime.appliers import _weighted
+from foretell.runtime.appliers._beside_samples import entered
 from foretell.runtime.appliers._sharing import OwnShare, Summed
 from foretell.runtime.appliers._weighted import features, keep
 from foretell.runtime.appliers.lora import seam
@@ -23,7 +24,7 @@ def apply(part: Channel, subject: Subject) -> None:
     _weighted.apply(part, subject, _cut)
 
 
-def _cut(module: Any, group: dist.ProcessGroup) -> dict[str, int]:
+def _cut(module: Any, group: dist.ProcessGroup, enters: bool) -> dict[str, int]:
     """The bias is added once, to the sum: every rank has it whole."""
     keep(module, "weight", 1, group)
     inner, dim = getattr(module, seam(module)), features(module)
@@ -31,7 +32,7 @@ def _cut(module: Any, group: dist.ProcessGroup) -> dict[str, int]:
     def forward(x: torch.Tensor) -> torch.Tensor:
         bias, module.bias = module.bias, None
         try:
-            summand = inner(_share(x, dim, group))
+            summand = inner(entered(x, group, dim) if enters else _share(x, dim, group))
         finally:
             module.bias = bias
         y = Summed.apply(summand, group)

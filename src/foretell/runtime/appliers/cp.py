@@ -15,6 +15,7 @@ from foretell.model.zoo.deepseek import DeepSeek
 from foretell.model.zoo.gpt import Gpt
 from foretell.model.zoo.llama import Llama
 from foretell.model.zoo.mixture import Mixture
+from foretell.model.zoo.nemotron_h import NemotronH
 from foretell.modules._rotary import Angles, RotaryTable
 from foretell.modules.deepseek import LatentAttention
 from foretell.modules.gpt import FusedAttention
@@ -41,6 +42,8 @@ def refusals(part: Context, setting: Setting) -> Iterator[tuple[str, str]]:
     if not isinstance(fields, Llama | Gpt | Mixture | DeepSeek):
         yield f"{said}: of all modules, llama, mixture, deepseek and gpt ones run in shares today", "dp, or these"
         return
+    if isinstance(fields, NemotronH):
+        yield f"{said}: scans do not run in shares yet", "dp, or pp"
     if getattr(fields, "positions", "") == "alibi":
         yield f"{said}: a bias on the scores does not run in shares yet", f"{name} with other positions"
     if not attention_kernel(fields.attention).rotates:

@@ -19,8 +19,12 @@ from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, fully_shard
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.distributed.tensor import DTensor
 
+from foretell.model import zoo
 from foretell.modules._experts import Experts
+from foretell.plan.dispatch import USUAL
+from foretell.plan.plan import axis_text
 from foretell.plan.policies.offload import Offload
+from foretell.plan.repair import with_fields
 from foretell.plan.setting import Setting
 from foretell.plan.strategies.data import Data
 from foretell.runtime.appliers._experts import divide
@@ -37,7 +41,15 @@ AXES = ("dp", "shard", "ep")
 
 
 def refusals(part: Data, setting: Setting) -> Iterator[tuple[str, str]]:
-    return iter(())
+    """Read from the name of the model: its module is not there yet."""
+    name = setting.graph.name
+    fields: Any = zoo.parse(name)[1] if name.partition(":")[0] in zoo.names() else None
+    if part.experts > 1 and getattr(fields, "expert_bias", False):
+        yield f"ep{part.experts}: experts with biases do not run in shares yet", "dp, or pp"
+    way = part.dispatch or setting.trainer.experts.dispatch
+    if part.experts > 1 and way != USUAL:
+        said = axis_text(part) if part.dispatch else f"{axis_text(part)} of {setting.trainer.name}"
+        yield f"{said}: rows do not go to experts by {way} yet", axis_text(with_fields(part, dispatch=USUAL))
 
 
 def apply(part: Data, subject: Subject) -> None:
@@ -56,8 +68,8 @@ def apply(part: Data, subject: Subject) -> None:
 
 
 def share_samples(subject: Subject, name: str, batch: Batch) -> Batch:
-    """This rank's equal share of a batch along an axis."""
-    return cut(batch, subject.mesh.place(name), subject.mesh.ranks(name))
+    """This rank's equal share of a batch along an axis; one that is alone is given no more than its own."""
+    return batch if subject.rehearsed else cut(batch, subject.mesh.place(name), subject.mesh.ranks(name))
 
 
 # states in shares
@@ -122,7 +134,7 @@ def _divide(part: Data, subject: Subject) -> None:
     for own in subject.parts:
         for path, module in own.named_modules():
             if isinstance(module, Experts):
-                divide(module, group, subject.mesh.ranks("ep"), even=subject.rehearsed)
+                divide(module, group, subject.mesh.ranks("ep"), subject.fullest if subject.rehearsed else 0.0)
                 shares |= {f"{path}.{name}" for name, _ in module.named_parameters()}
                 subject.divided |= dict.fromkeys(module.parameters(), ("ep",))
 

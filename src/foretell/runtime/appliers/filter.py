@@ -10,6 +10,7 @@ import torch.distributed as dist
 
 from foretell.plan.strategies.filter import Filter
 from foretell.runtime.appliers import _weighted
+from foretell.runtime.appliers._beside_samples import entered
 from foretell.runtime.appliers._sharing import Copied, Gathered
 from foretell.runtime.appliers._weighted import features, keep
 from foretell.runtime.appliers.lora import seam
@@ -23,7 +24,7 @@ def apply(part: Filter, subject: Subject) -> None:
     _weighted.apply(part, subject, _cut)
 
 
-def _cut(module: Any, group: dist.ProcessGroup) -> dict[str, int]:
+def _cut(module: Any, group: dist.ProcessGroup, enters: bool) -> dict[str, int]:
     size = module.weight.shape[0]
     names = [name for name in ("weight", "bias") if getattr(module, name) is not None]
     for name in names:
@@ -31,7 +32,8 @@ def _cut(module: Any, group: dist.ProcessGroup) -> dict[str, int]:
     inner = getattr(module, seam(module))
 
     def forward(x: torch.Tensor) -> torch.Tensor:
-        return Gathered.apply(inner(Copied.apply(x, group)), features(module), group, size)
+        whole = entered(x, group) if enters else Copied.apply(x, group)
+        return Gathered.apply(inner(whole), features(module), group, size)
 
     setattr(module, seam(module), forward)
     return dict.fromkeys(names, 0)

@@ -69,6 +69,10 @@ def refusals(part: Pipeline, setting: Setting) -> Iterator[tuple[str, str]]:
     elif part.schedule not in (*SCHEDULES, *PLAYED):
         why = f"pp{part.ranks}:{part.schedule} does not run yet"
         yield why, " or ".join(f"pp{part.ranks}:{name}" for name in (*SCHEDULES, *PLAYED, STASH))
+    late = _tokens_read_late(part, setting)
+    if late:
+        why = f"pp{part.ranks}: {late} reads tokens on a later stage, and numbers that no gradient goes back for"
+        yield f"{why} do not travel yet", "dp, or a model without that layer (mtp=0)"
     data = setting.plan.axis(Data)
     in_shares = data is not None and data.world > 1 and data.storage in ("zero2", "zero3")
     if data is not None and in_shares and part.schedule in PLAYED and shared_between_blocks(setting.graph):
@@ -78,6 +82,14 @@ def refusals(part: Pipeline, setting: Setting) -> Iterator[tuple[str, str]]:
     if method != "none" and part.schedule in (*SPLIT, STASH):
         why = f"+compress:{method} beside pp{part.ranks}:{part.schedule} does not run: there are no buckets there"
         yield why, f"pp{part.ranks}:1f1b"
+
+
+def _tokens_read_late(part: Pipeline, setting: Setting) -> str:
+    """The first layer behind the first stage that looks tokens up; none where there is none."""
+    found = pipeline_partition(setting.graph, part, setting.trainer.pipeline.split)
+    later = (piece for own in found.row.parts[1:] for piece in own if piece.layer)
+    nodes = ((piece.layer, setting.graph.blocks[piece.block].nodes[piece.start : piece.stop]) for piece in later)
+    return next((layer for layer, own in nodes if any(node.kind == "embedding" for node in own)), "")
 
 
 def _stash_refusals(part: Pipeline, setting: Setting) -> Iterator[tuple[str, str]]:

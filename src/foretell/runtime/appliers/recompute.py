@@ -12,7 +12,7 @@ from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selectiv
 
 from foretell.model import zoo
 from foretell.model.graph import Graph
-from foretell.model.layers import by_layers, pieces
+from foretell.model.layers import by_layers, layers, pieces
 from foretell.model.zoo.deepseek import DeepSeek
 from foretell.model.zoo.gpt import Gpt
 from foretell.model.zoo.llama import Llama
@@ -44,25 +44,32 @@ def refusals(part: Recompute, setting: Setting) -> Iterator[tuple[str, str]]:
     if part.every and data is not None and data.storage in ("zero2", "zero3"):
         why = f"+recompute:every{part.every} beside {data.storage} does not run: FSDP2 gathers the weights of one layer"
         yield why, "+recompute:block or +recompute:full"
+    stacks = {name.rpartition(".")[0] for name in layers(setting.graph)}
+    if (part.every or 1) > 1 and len(stacks) > 1:
+        why = (
+            f"+recompute:every{part.every} of layers that read other inputs ({', '.join(sorted(stacks))}) does not run"
+        )
+        yield why, "+recompute:block or +recompute:full"
 
 
 def apply(part: Recompute, subject: Subject) -> None:
     graph = subject.setting.graph
     inside, modules = recomputed(graph, part.rule).inside, _modules(graph, part.rule) or {}
     for own in subject.parts:
-        layers = dict(subject.layers(own))
+        here = dict(subject.layers(own))
         if inside:
             _attention(own)
         if part.granularity == "full":
             _again([own])
         elif part.rule.together(1):
-            for together in _in_rows(list(layers.values()), part.every or 1):
+            chosen = [layer for at, layer in enumerate(here.values()) if not part.rule.spares(at)]
+            for together in _in_rows(chosen, part.every or 1):
                 _again(together)
         elif part.rule.at_once:
-            for layer in layers.values():
+            for layer in here.values():
                 _by_operator(layer)
         else:
-            for module in (layer.get_submodule(path) for name, layer in layers.items() for path in modules[name]):
+            for module in (layer.get_submodule(path) for name, layer in here.items() for path in modules[name]):
                 _again([module])
 
 

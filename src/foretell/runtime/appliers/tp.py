@@ -23,6 +23,7 @@ from foretell.model.zoo.bert import Bert
 from foretell.model.zoo.gpt import Gpt
 from foretell.model.zoo.llama import Llama
 from foretell.model.zoo.mixture import Mixture
+from foretell.model.zoo.nemotron_h import NemotronH
 from foretell.model.zoo.vit import Vit
 from foretell.modules import _encoder as encoder
 from foretell.modules._decoder import GatedFeedForward
@@ -77,6 +78,12 @@ def refusals(part: Tensor, setting: Setting) -> Iterator[tuple[str, str]]:
         yield f"tp{part.ranks}: the head for the next sentence does not run in shares yet", "objective=mlm"
     if getattr(fields, "positions", "") == "alibi":
         yield f"tp{part.ranks}: a bias on the scores does not run in shares yet", f"{name} with other positions"
+    if isinstance(fields, NemotronH):
+        yield f"tp{part.ranks}: scans do not run in shares yet", "dp, or pp"
+    if getattr(fields, "wide_norm", False):
+        yield f"tp{part.ranks}: a norm over all heads does not run in shares yet", "dp, or pp"
+    if getattr(fields, "expert_bias", False):
+        yield f"tp{part.ranks}: experts with biases and sinks of heads do not run in shares yet", "dp, or pp"
     window, sequence = getattr(fields, "window", 0), getattr(fields, "seq", 0)
     if part.sequence and 0 < window < sequence:
         why = f"tp{part.ranks}:sp: a window of {window} in a sequence of {sequence} does not run in shares yet"
@@ -149,7 +156,8 @@ class _Cut:
     def _pair(self, name: str, module: nn.Module, into: tuple[str, ...], out: str) -> None:
         """Columns of the first products, rows of the last."""
         if self.sequence:
-            _before(module, self._collected)
+            adapted = any(is_adapted(module.get_submodule(part)) for part in into)
+            _before(module, self._collected if adapted else self._entered)
         for part in into:
             self._columns(f"{name}.{part}", module.get_submodule(part))
         self._rows(f"{name}.{out}", module.get_submodule(out))
@@ -232,7 +240,8 @@ class _Cut:
                 if self.sequence and is_adapted(inner):
                     self._summands(inner.get_submodule("lora_b" if part == "down" else "lora_a"))
         if self.experts == "columns":
-            module.experts.forward = Columns(module.experts, self.group, self.sequence, self.even)
+            own: Any = module.experts  # without biases: those are refused
+            own.forward = Columns(module.experts, self.group, self.sequence, self.even)
 
     # weights
 

@@ -7,10 +7,12 @@ import platform
 import time
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
 
+from foretell.errors import BadInput
 from foretell.learning.members import Composed
 from foretell.learning.vector import Vector
 from foretell.plan.policies.compression import summed_rows
@@ -20,6 +22,7 @@ from foretell.runtime.assignment import Assignment, Collective, HeldOutCheck, Re
 from foretell.runtime.clock import Clock
 from foretell.runtime.methods.choice import axis_of, round_of
 from foretell.runtime.methods.mailbox import GlooMailbox, Letter
+from foretell.runtime.methods.problem import Answers, RunProblem, soft_loss
 from foretell.runtime.methods.worker_server import Alike, ServerSide, Terms, WorkerSide
 from foretell.runtime.skewed import skew_of
 from foretell.runtime.training import RankTraining, finite
@@ -64,6 +67,11 @@ class OwnPace:
         self.axis, rank = axis.word, dist.get_rank()
         rule = self.training.subject.rule.arguments
         steps = assignment.dropped + assignment.steps
+        if steps < method.algorithm.least:
+            what = (
+                f"{method.text} ends after {method.algorithm.least} gradients at the least, and each rank makes {steps}"
+            )
+            raise BadInput(what, where="--steps", fix=f"--steps {method.algorithm.least - assignment.dropped}")
         if method.compressor is not None:
             method = method._replace(compressor=method.compressor.of_batch(summed_rows(setting)))
         self.terms = Terms(
@@ -76,6 +84,7 @@ class OwnPace:
             assignment.seed,
             steps,
             skew_of(assignment, self.training.model).amounts if assignment.skew else (),
+            self._problem(),
         )
         self.server = ServerSide(self.terms, self.post, rank) if rank < self.terms.servers else None
         self.worker = self._worker(rank)
@@ -83,6 +92,10 @@ class OwnPace:
         slowness = assignment.disturbance.slowness(rank)
         self._tempo = (slowness * seconds for seconds in assignment.tempo.drawn(rank, assignment.seed))
         self.late = 0  # gradients that took longer than they were to take
+
+    def _problem(self) -> RunProblem:
+        (part,) = self.training.subject.parts
+        return RunProblem(self.training.model, self.training.task, part, self.module.write)
 
     def _worker(self, rank: int) -> WorkerSide:
         if self.terms.method.topology.collective:
@@ -122,6 +135,9 @@ class OwnPace:
                 for share in training.subject.shares:
                     batch = share(batch)
                 batch = batch.to(training.device)
+                if isinstance(self.worker.me.problem, Answers):  # it is a student now
+                    batch, driver = self.worker.me.problem.of(batch), cast(Any, training.driver)
+                    driver.loss = soft_loss
                 self.module.write(self.worker.wanted)
             losses = training.driver.run(batch, clock)
             self._wait_until(begun + next(self._tempo))
@@ -149,7 +165,7 @@ class OwnPace:
 
     def _handed_over(self) -> Vector:
         if not self.terms.servers:
-            return self.mean(self.worker.kept)
+            return self._of_copies()
         weights = torch.from_numpy(self.terms.first.copy())
         for number, share in enumerate(self.terms.shares()):
             if self.server is not None and self.server.number == number:
@@ -158,6 +174,25 @@ class OwnPace:
             dist.broadcast(part, number, group=self.post.group)
             weights[share] = part
         return weights.numpy()
+
+    def _of_copies(self) -> Vector:
+        """What counts of copies: their mean, each its own, that of the first or of the best."""
+        handed = self.terms.method.algorithm.handed
+        if handed == "each":
+            return self.worker.kept
+        if handed == "mean":
+            return self.mean(self.worker.kept)
+        giver = self._best() if handed == "best" else 0
+        weights = torch.from_numpy(self.worker.kept.copy())
+        dist.broadcast(weights, giver, group=self.post.group)
+        return weights.numpy()
+
+    def _best(self) -> int:
+        """The rank whose copy has the least loss on what was held out."""
+        losses = torch.zeros(self.terms.workers, dtype=torch.float64)
+        losses[self.worker.me.number] = self.terms.problem.judged([self.worker.kept]).loss
+        dist.all_reduce(losses, group=self.post.group)
+        return int(losses.argmin())
 
 
 def trained(
@@ -173,7 +208,10 @@ def trained(
     with training.memory.step(training.subject):
         losses.append(found.step())
     early, training.clock = training.clock, Clock(training.device)
-    losses += [found.step() for _ in range(assignment.steps)]
+    for _ in range(assignment.steps):
+        if found.worker.done:
+            break  # one that others learn from, when it has taught
+        losses.append(found.step())
     found.end()
     report = Report(
         rank=rank,
@@ -208,7 +246,8 @@ def _checks(found: OwnPace, before: float) -> Iterator[HeldOutCheck]:
     training = found.training
     if training.assignment.validate_every:
         steps = found.terms.gradients
-        yield training.held_out.check(steps, steps * training.setting.job.batch, before + sum(training.clock.steps))
+        look = training.held_out.check if found.terms.method.algorithm.handed != "each" else training.held_out.together
+        yield look(steps, steps * training.setting.job.batch, before + sum(training.clock.steps))
 
 
 def _collectives(found: OwnPace, dropped: int) -> list[Collective]:

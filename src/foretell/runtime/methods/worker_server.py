@@ -39,6 +39,7 @@ class Terms(NamedTuple):
     seed: int
     gradients: int  # that each worker makes
     amounts: tuple[float, ...] = ()  # of all data, by worker; empty: as much everywhere
+    problem: Any = None  # first weights, judgements and answers of other models, where an algorithm asks for them
 
     @property
     def servers(self) -> int:
@@ -64,7 +65,7 @@ class Side(World):
         self.algorithm: Algorithm = made.algorithm
         self.topology: Topology = made.topology
         self.compressor: Compressor | None = terms.method.compressor
-        self.terms, self.post, self.problem = terms, post, None
+        self.terms, self.post, self.problem = terms, post, terms.problem
         self.count, self.rate, self.momentum = terms.workers, terms.rate, terms.momentum
         self.server = WeightServer(first)
         self.staleness: Counter[int] = Counter()
@@ -258,6 +259,9 @@ class WorkerSide(Side):
             worker.ticket = worker.weights
         else:
             self.done = True
+
+    def retire(self, worker: Worker) -> None:
+        self.done = True
 
     def push(self, worker: Worker, vector: Vector, weights: bool = False, asks: bool = True) -> None:
         plain = weights or self.compressor is None

@@ -7,6 +7,7 @@ import msgspec
 from foretell.cost.price import priced
 from foretell.model.graph import Graph
 from foretell.oracle.predict import Prediction
+from foretell.oracle.verdict import FAILS, FITS, RETRIES
 from foretell.oracle.written import StepAnswer, written
 from foretell.plan.facts import convolves, facts
 from foretell.program.expand import expand
@@ -65,8 +66,13 @@ def axes(graph: Graph) -> tuple[str, ...]:
 
 def sentence(found: Prediction) -> str:
     """An answer as one would say it."""
-    over = f"does not fit: {show_bytes(found.memory_bytes - found.usable)} too much"
-    fits = "fits" if found.fits else over
+    over = f"{show_bytes(found.memory_bytes - found.usable)} too much"
+    told = {
+        FITS: "fits",
+        RETRIES: f"fits with retries of the allocator, slower: {over}",
+        FAILS: f"does not fit: {over}",
+    }
+    fits = told[found.verdict]
     run = found.training
     whole = f" The whole run takes {show_number(run.days)} days." if run else ""
     step, memory = show_seconds(found.step_seconds), show_bytes(found.memory_bytes)

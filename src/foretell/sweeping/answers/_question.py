@@ -27,6 +27,7 @@ def request(cell: SweepCell) -> Request:
         max_memory=cell.max_memory or None,
         top=1,
         calibration=cell.calibration,
+        stack=cell.stack,
     )
 
 

@@ -102,6 +102,7 @@ VISION: Final = {
     "regnety-128gf": "torchvision/regnet_y_128gf",
     "inception-v1": "torchvision/googlenet",
     "mobilenet_v2": "mobilenet-v2",
+    "efficientdet-d0": "efficientdet-d0",
     "ssd300 resnet-50": "ssd300-resnet50",
     "ssd320 resnet-50": "ssd320-resnet50",
     "ssd resnet-34": "ssd300-resnet34",
@@ -135,10 +136,19 @@ file of ResNet-50 lacks the projections of the shortcuts, which the network that
 SEQUENCES: Final = {"Transformer-XL base": 192, "Transformer-XL large": 384}
 """Tokens that each sequence goes on by in a step (NVIDIA DeepLearningExamples, wt103_base.yaml, wt103_large.yaml)."""
 
+SENTENCE: Final = 32
+"""Tokens of a sentence where batches are so many tokens, of lengths that vary: all that grows with it is attention, a
+hundredth of the work."""
+
+TRANSLATION: Final = {"Transformer-big": "transformer-big"}
+"""Models whose batches and rates are in tokens of one language (fairseq, --max-tokens)."""
+
 
 def model_of(line: Line) -> StudyModel:
     """What a line trained."""
     name = stated(line, "model")
+    if name in TRANSLATION:
+        return StudyModel(spec(TRANSLATION[name], seq=SENTENCE, dropout=0.1), seq=SENTENCE)
     if name in SEQUENCES:
         return StudyModel(name.lower().replace(" ", "-"), seq=SEQUENCES[name])
     known: dict[str, Callable[[Line], StudyModel]] = {"BERT-base": _bert, "BERT-large": _bert, "CosmoFlow": _cosmoflow}
@@ -147,9 +157,18 @@ def model_of(line: Line) -> StudyModel:
 
 SIDE: Final = r"[0-9]{1,9}"
 
+HEAD: Final = " + class fc"
+"""How a table names a network for faces with the matrix that has a row for each person."""
+
+
+def _persons(line: Line) -> str:
+    """How many classes such a head has."""
+    said = re.search(rf"\b({SIDE}) classes", line["task_dataset"])
+    return f",classes={said[1]}" if said and line["model"].lower().endswith(HEAD) else ""
+
 
 def _vision(line: Line) -> StudyModel:
-    name, sides = line["model"], [int(side) for side in line["input_shape"].split("x") if re.fullmatch(SIDE, side)]
+    name, sides = line["model"], _sides(line["input_shape"])
     image = sides[-1] if len(sides) > 2 and len(set(sides[1:])) == 1 else 0
     if source(line) in ORACLE_PAPER and (name, image) in ORACLE_FILES:
         return StudyModel(ORACLE_FILES[name, image], image=image)
@@ -162,13 +181,30 @@ def _vision(line: Line) -> StudyModel:
         raise Unmapped("the size of the input is not one number")
     strided = base in ("resnet50", "resnet101", "resnet152") and source(line) in STRIDED_1X1
     scores = "/" in base.partition(":")[0] and int(line.get("year") or FUSED_FROM) < FUSED_FROM
-    fields = f"image={image}{',strided_1x1=true' if strided else ''}{',attention=math' if scores else ''}"
+    fields = (
+        f"image={image}{',strided_1x1=true' if strided else ''}{',attention=math' if scores else ''}{_persons(line)}"
+    )
     return StudyModel(f"{base}{',' if ':' in base else ':'}{fields}", image=image)
+
+
+CHANNELS: Final = 4
+"""At most, of an image."""
+
+
+def _sides(text: str) -> list[int]:
+    """Channels and sides: 3x224x224, also written 224, 224x224, (3, 224, 224) or 224x224x3."""
+    found = [int(side) for side in re.findall(r"\d+", text) if re.fullmatch(SIDE, side)]
+    if len(found) == 3 and found[-1] <= CHANNELS < found[0]:
+        return [found[-1], *found[:-1]]
+    return [3, *(found * 2 if len(found) == 1 else found)] if 0 < len(found) < 3 else found
 
 
 def _base(line: Line) -> str:
     """The zoo's name, or else the package's; empty: nobody knows it."""
-    name = line["model"].lower()
+    name = line["model"].lower().removesuffix(HEAD)
+    amoeba = re.fullmatch(rf"amoebanet-d \(({SIDE}), ?({SIDE})\)", name)
+    if amoeba:
+        return spec("amoebanet", repeats=int(amoeba[1]) // 3, filters=int(amoeba[2]))
     efficient = re.fullmatch(r"(?:tf_)?efficientnet[_-](b[0-7])", name)
     if efficient:
         return f"efficientnet-{efficient[1]}"
@@ -180,12 +216,18 @@ def _base(line: Line) -> str:
     for old, new in FORMER.items():
         name = new + name.removeprefix(old) if name.startswith(old) else name
     found = packages.parse(f"torchvision/{name}" if source(line) in TORCHVISION else name)
-    return VISION.get(found.name) or found.text if found else ""
+    if found:
+        return VISION.get(found.name) or found.text
+    member = zoo.canonical(name)
+    of_package = packages.parse(name.replace("-", "_"))
+    return member if member.partition(":")[0] in zoo.names() else of_package.text if of_package else ""
 
 
 SHORT: Final = 128
 """Tokens above which NVIDIA's scripts of PyTorch and PaddlePaddle sort sequences by length (DeepLearningExamples, BERT,
 scripts/run_pretraining.sh, configs/pretrain_config.sh: phase2_bin_size is 64): most are shorter than is stated."""
+
+BINNED: Final = "sequences are in bins of 64 tokens, their lengths not stated"
 
 
 def _bert(line: Line) -> StudyModel:
@@ -197,7 +239,7 @@ def _bert(line: Line) -> StudyModel:
     seq, task = int(length[1]), line["task_dataset"].lower()
     binned = re.search("PyTorch|PaddlePaddle", line["framework"]) and "pre-training" in task and seq > SHORT
     if source(line) == "dle" and binned:
-        raise Unmapped("sequences are in bins of 64 tokens, their lengths not stated")
+        raise Unmapped(BINNED)
     kernel = None if source(line) == "mil" else "math"  # before PyTorch 2 scores were written out
     if "pre-training" in task:
         masked = {128: 20, 512: 80}.get(seq)

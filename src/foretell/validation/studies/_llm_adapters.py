@@ -6,6 +6,7 @@ import re
 from typing import Final, NamedTuple
 
 from foretell.model.adapters import TARGETS
+from foretell.validation.studies._spelling import update_rule
 from foretell.validation.study import Line, Unmapped, whole
 
 OFFLOADS: Final = {"activations offloaded": "activations", "CPU offload": "optimizer+weights"}
@@ -13,6 +14,9 @@ OFFLOADS: Final = {"activations offloaded": "activations", "CPU offload": "optim
 
 BASES: Final = {r"nf4-dq": "nf4-dq", r"nf4": "nf4", r"fp4": "fp4", r"gptq": "gptq4"}
 """What columns call forms of frozen weights, the narrower first."""
+
+FP8_PARAMS: Final = "base_quantization: fp8_params is on with fp8 (NVIDIA's llama2_70b_lora of the round before, v4.0)"
+"""In v4.0 its conf/megatron_gpt_peft_tuning_config.yaml says so; that of v4.1 was not seen."""
 
 FULL: Final = ("", "full", "sft", "pretraining")
 
@@ -55,6 +59,8 @@ def _base(line: Line, method: str) -> tuple[str, tuple[str, ...]]:
     word = next((word for pattern, word in BASES.items() if re.search(pattern, text)), "")
     if text and not word:
         raise Unmapped(f"base_quantization {text} is not known")
+    if not word and re.search(r"nemo.*mlperf", line.get("framework", "").lower()) and line.get("precision") == "fp8":
+        return "+fp8-weights", () if "v4.0" in line.get("source", "") else (FP8_PARAMS,)
     if word or not method.startswith("q"):
         return f"+{word}" if word else "", ()
     return "+nf4-dq", ("base_quantization: nf4 with double quantisation (as in the paper of QLoRA)",)
@@ -80,8 +86,6 @@ def optimizer(line: Line) -> tuple[str, tuple[str, ...]]:
     word = line.get("optimizer", "").lower()
     if "optimizer choice not in the table" in line.get("comment", ""):
         raise Unmapped("optimizer is not stated")
-    if re.search(r"[48]-bit", word):
-        raise Unmapped(f"states of {line['optimizer']} cannot be written")
     if "muon" in word or "muon" in line.get("comment", "").lower():
         return "momentum", ("optimizer: momentum (Muon keeps as much; its own products are left out)",)
-    return word or ("lamb" if "LAMB" in line.get("comment", "") else ""), ()
+    return update_rule(word) or ("lamb" if "LAMB" in line.get("comment", "") else ""), ()

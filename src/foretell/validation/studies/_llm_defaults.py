@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from foretell.plan.recomputation import RECOMPUTATIONS
 from foretell.plan.trainer import Trainer, allows
-from foretell.validation.studies._llm_stages import SCHEDULES, said_schedule
+from foretell.validation.studies._llm_stages import SCHEDULES, layers_of, said_schedule
 from foretell.validation.study import Line, whole, whole_or
 
 
@@ -29,6 +29,7 @@ class Answer(NamedTuple):
 _RECIPES: Final = "Megatron-Bridge 067f987 (2026), perf_recipes: nothing, or modules that cost little to run again"
 _ZERO_BUBBLE: Final = "examples/pretrain_zero_bubble.sh of sail-sg/zero-bubble-pipeline-parallelism"
 _FLASH: Final = "training scripts of Dao-AILab/flash-attention"
+_FLASH_PILE: Final = "training/configs/experiment/pile of Dao-AILab/flash-attention, on 80 GB"
 _TORCHTUNE: Final = "recipes/configs/llama3 of torchtune: enable_activation_checkpointing is on, dtype is bf16"
 _LITGPT: Final = "litgpt/finetune/lora.py: activation_checkpointing_policy is for several devices alone"
 _EITHER: Final = "not known"
@@ -37,6 +38,7 @@ ANSWERS: Final[tuple[Answer, ...]] = (
     Answer("act_ckpt", r"^zero-bubble", ("none",), _ZERO_BUBBLE),
     Answer("act_ckpt", r"nemo$", ("none",), _RECIPES),
     Answer("act_ckpt", r"^torchtune", ("full",), _TORCHTUNE),
+    Answer("act_ckpt", r"^flash-attention", ("none",), _FLASH_PILE),
     Answer("states_precision", r"^torchtune", ("bf16",), _TORCHTUNE),
     Answer("act_ckpt", r"^litgpt.* pytorch$", ("none",), _LITGPT),
     Answer("act_ckpt", r"^litgpt.* fsdp$", ("full",), _LITGPT),
@@ -46,8 +48,8 @@ ANSWERS: Final[tuple[Answer, ...]] = (
     Answer("precision", r"^flash-attention", ("fp16",), _FLASH),
     Answer("precision", r"", ("bf16",), "usual for language models; fp16 takes as long"),
     Answer("zero_stage", r"nemo$|internevo$", ("1",), "the distributed optimizer is on in its recipes"),
-    Answer("zero_stage", r"fsdp$|torchtitan$|llm-foundry$|maxtext$", ("3",), "fully sharded, its default"),
-    Answer("zero_stage", r"pytorch$|nanotron$", ("0",), "plain data parallelism, its default"),
+    Answer("zero_stage", r"fsdp$|torchtitan(-\d+)?$|llm-foundry$|maxtext$", ("3",), "fully sharded, its default"),
+    Answer("zero_stage", r"pytorch$|nanotron$|torchtune$", ("0",), "plain data parallelism, its default"),
     Answer("zero_stage", r"megatron", ("0", "1"), _EITHER),
     Answer("zero_stage", r"", ("1", "3"), _EITHER),
     Answer("sequence_parallel", r"nemo$", ("1",), "on in its recipes with tensor parallelism"),
@@ -78,6 +80,9 @@ VOCABULARIES: Final[tuple[tuple[str, str], ...]] = (
     (r"gpt", "51200"),
 )
 """Entries of the public tokenizers, as they are padded (GPT-2's 50,257 by Megatron)."""
+
+FLASH_BATCHES: Final = (("125M", "32"), ("355M", "16"), ("760M", "16"), ("1.3B", "8"), ("2.7B", "4"))
+"""Samples that a GPU of 80 GB takes at once in those configurations."""
 
 TIED: Final = re.compile(r"gpt(?!-?oss)|bert|bloom|opt-|llama-?3\.2-[13]b|qwen(2|2\.5|3)-(0\.|1\.|3b|4b)")
 """Models whose output layer is the table of their tokens."""
@@ -232,10 +237,13 @@ def _recompute(line: Line, runs: Trainer) -> Answer:
 
 def _micro_batch(line: Line, runs: Trainer) -> Answer:
     stages = whole_or(line, "pp", 1)
-    if runs.name == "torchtitan" and stages > 1:
+    if "torchtitan" in runs.name and stages > 1:
         own = whole(line, "global_batch") // (whole(line, "dp") * stages)
         why = "as many micro-batches as stages, torchtitan's default of 2024"
         return Answer("micro_batch", "", (str(max(1, own)),), why)
+    if line.get("source", "").startswith("flash-attention"):
+        size = next((size for name, size in FLASH_BATCHES if name in line.get("model", "")), "")
+        return Answer("micro_batch", "", (size,), _FLASH_PILE) if size else _listed("micro_batch", "")
     return _listed("micro_batch", "")
 
 
@@ -243,7 +251,7 @@ def _virtual_stages(line: Line, runs: Trainer) -> Answer:
     """Between none and one layer on each."""
     if "torchtitan" in runs.name:
         return Answer("vpp", "", ("2",), "two stages a rank, its default")
-    most = whole(line, "layers") // whole(line, "pp")
+    most = layers_of(line) // whole(line, "pp")
     return Answer("vpp", "", ("1", str(most)) if most > 1 else ("1",), "from none to one layer on each")
 
 

@@ -36,7 +36,12 @@ def memory(line: Line) -> list[MeasuredPeak]:
         return []
     if source in PRINTED:
         return [MeasuredPeak(size * GIB, *PRINTED[source])]
+    return [MeasuredPeak(size * GIB, number_of(kind), "worst")]
+
+
+def number_of(kind: str) -> Number:
+    """Which number a column `mem_kind` means, in small letters."""
     known: list[Number] = [number for pattern, number in KINDS if re.search(pattern, kind)]
     if not known:
         raise Unmapped(f"mem_kind {kind} is not known: allocated, reserved or device")
-    return [MeasuredPeak(size * GIB, known[0], "worst")]
+    return known[0]

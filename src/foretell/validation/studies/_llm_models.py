@@ -21,8 +21,9 @@ def model_of(line: Line, runs: Trainer) -> tuple[str, tuple[str, ...]]:
     if "parallel attention" in line.get("comment", "") or "parallel block" in line.get("comment", ""):
         raise Unmapped("attention beside the feed-forward is not in the zoo")
     name = line.get("model", "").lower()
-    if not line.get("layers") and name in zoo.names():
-        return spec(name, seq=whole(line, "seq_len")), ()
+    if not line.get("layers") and zoo.named(line.get("model", "")):
+        text = zoo.canonical(line["model"])
+        return f"{text}{',' if ':' in text else ':'}seq={whole(line, 'seq_len')}", ()
     family = _family(line, name)
     if family == "moe":
         return _experts(line)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from foretell.model import zoo
 from foretell.plan.schedule import find
 from foretell.plan.syntax import spelled_list
 from foretell.plan.trainer import Trainer
@@ -42,6 +43,16 @@ def pipeline(line: Line, runs: Trainer) -> str:
     return f"pp{ranks}:{','.join([schedule, *chunks, *split])}"
 
 
+def layers_of(line: Line) -> int:
+    """As stated, else those of the model of the zoo."""
+    if not line.get("layers"):
+        known = zoo.named(line.get("model", ""))
+        own = getattr(known, "layers", 0)
+        if isinstance(own, int) and own:
+            return own
+    return whole(line, "layers")
+
+
 def short_last(line: Line, runs: Trainer) -> tuple[str, ...]:
     """What is assumed of stages whose layers do not divide."""
     if whole(line, "pp") == 1:
@@ -65,7 +76,7 @@ def _scheduled(line: Line) -> tuple[str, int]:
         raise Unmapped(f"schedule {word} is not in the plan grammar")
     schedule = SCHEDULES[word] if word else "interleaved" if chunks > 1 else "1f1b"
     stages = ranks * (chunks if schedule == "interleaved" else find(schedule).least_chunks)
-    if stages > min(whole(line, "layers") + 2, MOST):
+    if stages > min(layers_of(line) + 2, MOST):
         raise Unmapped(f"{stages:,} stages are more than layers")
     return schedule, stages
 
@@ -75,7 +86,7 @@ def _ends(line: Line, stages: int, runs: Trainer) -> list[int]:
 
     A run with Megatron whose layers do not divide, but do with these two, can only have been so.
     """
-    layers = whole(line, "layers")
+    layers = layers_of(line)
     slots, rest = divmod(layers + 2, stages)
     said = re.search(r"embedding slots|as pipeline slots|one layer less", line.get("comment", ""))
     if rest or slots < 1 or not (said or _chosen(layers, stages, runs)):
@@ -85,7 +96,7 @@ def _ends(line: Line, stages: int, runs: Trainer) -> list[int]:
 
 def _short(line: Line, stages: int, runs: Trainer) -> list[int]:
     """Equal stages but for the last, which has what is left; where that is nothing, others at the ends give one too."""
-    layers = whole(line, "layers")
+    layers = layers_of(line)
     if not _chosen(layers, stages, runs):
         return []
     most = ceil_div(layers, stages)

@@ -16,6 +16,9 @@ NEWEST: Final = 9999
 """A blank year is the newest software."""
 
 FRAMEWORKS: Final[tuple[tuple[str, str], ...]] = (
+    (r"fsdp.*torchtune", "fsdp"),
+    (r"torchtune, logits whole", "pytorch"),  # without the loss in chunks that its recipes have
+    (r"torchtune", "torchtune"),
     (r"automodel", "fsdp"),  # NeMo AutoModel runs models of Hugging Face under FSDP2, not under Megatron-Core
     (r"maxtext", "maxtext"),
     (r"paddle", "paddlenlp"),
@@ -64,6 +67,8 @@ def _of_its_time(found: str, year: int, line: Line) -> str:
         return "deepspeed-2021"
     if found == "megatron-deepspeed" and year <= 2022:
         return "megatron-deepspeed-2022"
+    if found == "torchtitan" and year <= 2025:
+        return "torchtitan-2025"
     if found == "nemo" and whole_or(line, "zero_stage", 0) > 1:
         return "megatron-core"  # its recipes with Megatron-FSDP
     if found != "megatron-lm":

@@ -7,6 +7,7 @@ that nothing here describes are reasons, by name. Some sources timed forward and
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
@@ -15,8 +16,20 @@ import msgspec
 
 from foretell.hardware import members
 from foretell.model.optimizer import OPTIMIZERS
+from foretell.plan.text import parse
 from foretell.validation.hardware_words import ClusterText, cluster, device
-from foretell.validation.studies._cnn_models import ORACLE_PAPER, SEQUENCES, model_of, source
+from foretell.validation.studies._cnn_models import (
+    ORACLE_PAPER,
+    SENTENCE,
+    SEQUENCES,
+    TRANSLATION,
+    model_of,
+    source,
+)
+from foretell.validation.studies._cnn_trainers import trainer_of, year_of
+from foretell.validation.studies._llm_memory import number_of
+from foretell.validation.studies._spelling import plain_vision, update_rule
+from foretell.validation.studies.paradl import SEGMENTS
 from foretell.validation.study import (
     GIB,
     Line,
@@ -58,29 +71,8 @@ COLUMNS = frozenset(
     }
 )
 
-DEVICE_MEMORY: Final = ("mil", "flg", "lam", "ifc")
-"""Sources whose memory is the device's peak, context and cache included; torchgpipe's is a mean over ranks."""
-
-FRAMEWORKS: Final[tuple[tuple[str, str], ...]] = (
-    (r"chainer", "chainer"),
-    (r"torchgpipe", "pytorch"),
-    (r"deepspeed transformer kernel", ""),
-    (r"deepspeed", "deepspeed"),
-    (r"neon|libai|caffe", ""),
-    (r"torch7|cudnn r\d torch", "pytorch-1"),  # which took over its kernels and its calls of cuDNN
-    (r"paddle", "paddlepaddle"),
-    (r"oneflow", "oneflow"),
-    (r"mxnet", "mxnet"),
-    (r"tensorflow.*xla", "tensorflow-xla"),
-    (r"tensorflow", "tensorflow"),
-    (r"horovod", "horovod"),
-    (r"pytorch", "pytorch"),
-)
-"""Pattern to trainer, the first that is found; empty for frameworks that no trainer describes."""
-
-
-THIS_YEAR: Final = 2026
-"""Of runs that do not say when they were: as the software is now."""
+MEAN_MEMORY: Final = ("tgp", "gpp")
+"""Sources whose memory is a mean over ranks or a sum of parts (torchgpipe, GPipe); others print that of a device."""
 
 
 def rows(lines: list[Line]) -> Iterator[MeasuredRun | NotScored]:
@@ -89,31 +81,41 @@ def rows(lines: list[Line]) -> Iterator[MeasuredRun | NotScored]:
 
 
 def _row(name: str, line: Line) -> MeasuredRun:
+    line = plain_vision(line)
     out_of_memory = "out of memory" in line.get("comment", "").lower() and not line["samples_per_s"]
-    if line["usable"] != "1":
+    if line["usable"] == "0":
         raise Unmapped("marked not usable where it was collected")
-    model = model_of(line)
-    runs = _trainer(line)
+    model, said = model_of(line), ()
+    if line["model"] in TRANSLATION:
+        line, said = _in_sentences(line), (f"sentences of {SENTENCE} tokens",)
     ranks = whole(line, "n_gpus")
+    line, unsaid = _answered(line, ranks)
+    runs = trainer_of(line)
     where = _cluster(line, ranks)
-    batch = _batch(line, ranks)
+    first, *others = _counts(line)
+    batch = _batch({**line, "micro_batches": first}, ranks)
     seconds = _seconds(line, batch, model.seq)
     memory = _memory(line)
     if not seconds and not memory and not out_of_memory:
         raise Unmapped("neither time nor memory was measured")
     shared = "+syncbn" if ranks > 1 and "SyncBN" in line.get("comment", "") else ""
     policies = (
-        f"+m{batch.m}" if batch.m > 1 else "",
-        _recompute(line),
         f"+{_precision(line)}",
         _execution(line),
         shared,
     )
+    again = (
+        ("", "+recompute:full") if others and ranks > 1 else (_recompute(line),)
+    )  # torchgpipe's default is the second
+    plans = [
+        written(*_axes(line, ranks), f"+m{m}" if m > 1 else "", word, *policies)
+        for m, word in itertools.product((batch.m, *map(int, others)), again)
+    ]
     optimizer = _optimizer(line)
     found = row(
         name,
         model.text,
-        written(*_axes(line, ranks), *policies),
+        plans[0],
         where.text,
         batch=batch.samples,
         trainer=runs,
@@ -133,7 +135,36 @@ def _row(name: str, line: Line) -> MeasuredRun:
         ),
     )
     timed = "passes" if optimizer.left_out else "step"
-    return msgspec.structs.replace(found, assumed=optimizer.assumed, timed=timed)
+    either = ", with recompute and without" if len(again) > 1 else ""
+    cut = (f"{', '.join((first, *others))} micro-batches{either}",) if others else ()
+    assumed, may = (*optimizer.assumed, *said, *unsaid, *cut), tuple(map(parse, plans[1:]))
+    return msgspec.structs.replace(found, assumed=assumed, timed=timed, others=may)
+
+
+def _counts(line: Line) -> list[str]:
+    """Micro-batches as stated, or each number of them that such batches are usually cut into."""
+    unsaid = "micro-batch count not stated" in line.get("comment", "") and not line["micro_batches"]
+    return [str(count) for count in SEGMENTS] if unsaid else [line["micro_batches"]]
+
+
+def _answered(line: Line, ranks: int) -> tuple[Line, tuple[str, ...]]:
+    """The line with its blanks answered, and what was assumed: what such runs usually are."""
+    each = real(line, "per_gpu_batch")
+    usual = {
+        "strategy": "data" if ranks > 1 else "single",
+        "framework": "PyTorch",
+        "act_ckpt": "" if source(line) in ORACLE_PAPER else "none",
+        "global_batch": f"{each * ranks:.0f}" if each and "accumulation" not in line.get("comment", "") else "",
+    }
+    found = {column: word for column, word in usual.items() if word and not line.get(column)}
+    said = tuple(f"{column}: {found[column]}" for column in ("framework", "act_ckpt") if column in found)
+    return {**line, **found}, said
+
+
+def _in_sentences(line: Line) -> Line:
+    """A line whose batches are in tokens."""
+    sizes = {name: str(whole(line, name) // SENTENCE) for name in ("per_gpu_batch", "global_batch")}
+    return {**line, **sizes}
 
 
 # what was measured
@@ -173,7 +204,7 @@ def _seconds(line: Line, batch: StudyBatch, seq: int) -> float:
     if not real(line, "samples_per_s"):
         return 0.0
     if line.get("throughput_unit", "") == "tokens/s":
-        if line["model"] not in SEQUENCES:
+        if line["model"] not in (*SEQUENCES, *TRANSLATION):
             raise Unmapped("throughput is in tokens of variable length")
         return batch.samples * seq / real(line, "samples_per_s")
     return batch.samples / real(line, "samples_per_s")
@@ -181,72 +212,13 @@ def _seconds(line: Line, batch: StudyBatch, seq: int) -> float:
 
 def _memory(line: Line) -> list[MeasuredPeak]:
     size = real(line, "mem_gib_per_gpu")
+    kind = line.get("mem_kind", "").lower()
     filled = "upper bound" in line.get("comment", "")  # batches chosen to fill the device: its size, not the run's need
-    return (
-        [MeasuredPeak(size * GIB, "device", "worst")] if size and source(line) in DEVICE_MEMORY and not filled else []
-    )
+    compared = size and source(line) not in MEAN_MEMORY and not filled
+    return [MeasuredPeak(size * GIB, number_of(kind), "worst")] if compared else []
 
 
 # how it ran
-
-
-def _trainer(line: Line) -> str:
-    framework = line["framework"].lower()
-    found = next((name for pattern, name in FRAMEWORKS if re.search(pattern, framework)), "")
-    if not found:
-        raise Unmapped(f"no trainer describes {line['framework'] or 'a blank framework'}")
-    if found == "pytorch":
-        return _pytorch(line)
-    if found == "mxnet" and _fused_norms(line):
-        return "mxnet-nhwc"
-    if found == "paddlepaddle" and line["precision"] == "AMP" and not line["model"].startswith("BERT"):
-        return "paddlepaddle-nhwc"
-    if found == "tensorflow" and re.search(COMPILED, line.get("source_ref", "")):
-        return "tensorflow-xla"
-    beyond = found in ("horovod", "mxnet", "tensorflow") and line["strategy"] not in ("single", "data")
-    return "pytorch" if beyond else found  # MLPerf's spatial split and TensorFlow's servers were written by hand
-
-
-COMPILED: Final = r"PaddlePaddle/Perf@\w+:Bert/"
-"""Sources of TensorFlow runs that had XLA on, as their report says (Bert/OtherReports/TensorFlow/README.md)."""
-
-
-def _pytorch(line: Line) -> str:
-    """PyTorch as it was in a year; NVIDIA's scripts of BERT are a trainer of their own."""
-    if _year(line) >= 2023:
-        return "pytorch-channels-last" if _channels_last(line) else "pytorch"
-    if line["model"].startswith("BERT"):
-        return "nvidia-bert-2020" if _year(line) <= 2020 else "nvidia-bert"
-    return "pytorch-1-channels-last" if _channels_last(line) else "pytorch-1"
-
-
-CONTAINERS: Final = {("ppf", "NGC PyTorch"): 2021}
-"""Years of containers that reports name elsewhere: 21.03 and 21.11 (PaddlePaddle/Perf, OtherReports/PyTorch)."""
-
-
-def _year(line: Line) -> int:
-    """The year of the software: a container has it in its name."""
-    container = re.search(r"NGC (\d\d)\.\d\d", line["framework"])
-    named = CONTAINERS.get((source(line), line["framework"]))
-    return 2000 + int(container[1]) if container else named or whole_or(line, "year", THIS_YEAR)
-
-
-def _fused_norms(line: Line) -> bool:
-    """NVIDIA's MXNet in 16 bits: scripts and MLPerf's train with channels last and norms that take in what follows."""
-    return bool(re.search(r"NGC|NVIDIA", line["framework"])) and line["precision"].startswith(("AMP", "FP16"))
-
-
-LAST_IN_16_BITS: Final = r"ConvNets/efficientnet|PyTorch/Detection/SSD|training_results_v.*/ssd$"
-"""Files of sources whose scripts lay channels last where products run in 16 bits: NVIDIA DeepLearningExamples (README
-of EfficientNet; SSD's main.py, --data-layout), MLPerf's detectors (run_and_time.sh, --nhwc; train.py, --data-layout)"""
-
-
-def _channels_last(line: Line) -> bool:
-    """Whether the source says so, and does not say that it is only for 16 bits when the run is in 32."""
-    if re.search(LAST_IN_16_BITS, line.get("source_ref", "")) and line["precision"].startswith(("AMP", "FP16")):
-        return True
-    said = re.search(r"channels.last|NHWC(?P<amp> for AMP)?", f"{line['framework']} {line.get('comment', '')}")
-    return bool(said) and not (said["amp"] and line["precision"] in ("FP32", "TF32"))
 
 
 def _cluster(line: Line, ranks: int) -> ClusterText:
@@ -281,6 +253,9 @@ def _axes(line: Line, ranks: int) -> tuple[str, ...]:
             COSMOFLOW_PART.get(line["input_shape"], "") if (line["model"], inner[2]) == ("CosmoFlow", "spatial") else ""
         )
         return f"dp{inner[3]}", f"{inner[2]}{inner[1]}{part}"
+    head = re.fullmatch(r"backbone (\d+) data; FC split by class over \1", parts)
+    if head:
+        return (f"filter{head[1]}[head]:data",)
     outer = re.fullmatch(r"(filter|spatial|channel) (\d+) x data (\d+)", parts)
     if outer:
         return f"dp{outer[3]}", f"{outer[1]}{outer[2]}"
@@ -298,9 +273,9 @@ def _recompute(line: Line) -> str:
     if not line["act_ckpt"] and source(line) in ORACLE_PAPER:
         return ""
     word = stated(line, "act_ckpt")
-    if word not in ("0", "1"):
+    if word not in ("none", "full"):
         raise Unmapped(f"act_ckpt {word} is not known")
-    return "" if word == "0" else "+recompute:full"  # GPipe keeps the input of each stage
+    return "" if word == "none" else "+recompute:full"  # GPipe keeps the input of each stage
 
 
 def _execution(line: Line) -> str:
@@ -335,6 +310,8 @@ OPTIMIZER_WORDS: Final = {
     "sgd": "sgd",
     "sgd (benchmark script default)": "momentum",  # timm, benchmark.py: momentum of 0.9
     "sgd momentum": "momentum",
+    "sgd with momentum": "momentum",
+    "momentum sgd": "momentum",
     "nag": "momentum",
     "adam": "adam",
     "adamw": "adamw",
@@ -350,7 +327,7 @@ def _keeps_copies(line: Line) -> bool:
     logs of ResNet-50), and NVIDIA's of BERT and Transformer-XL in PyTorch 1 (apex O2). PyTorch's and TensorFlow's own
     mixed precision casts fp32 weights, to fp16 unless told otherwise."""
     by_apex = line["model"].startswith("BERT") or line["model"] in SEQUENCES
-    apex = "PyTorch" in line["framework"] and by_apex and _year(line) < 2023
+    apex = "PyTorch" in line["framework"] and by_apex and year_of(line) < 2023
     whole = "paddle" in line["framework"].lower() and not line["model"].startswith("BERT")  # level O2, multi_precision
     return apex or whole or "mxnet" in line["framework"].lower()
 
@@ -371,7 +348,7 @@ def _optimizer(line: Line) -> StudyOptimizer:
     if not word:
         usual = "adam" if line["model"].startswith("BERT") else "momentum"
         return StudyOptimizer(usual, (f"optimizer {usual}",))
-    found = OPTIMIZER_WORDS.get(word, word)
+    found = OPTIMIZER_WORDS.get(word) or update_rule(word)
     if found not in OPTIMIZERS:
         raise Unmapped(f"no update rule is called {line['optimizer']}")
     return StudyOptimizer(found)

@@ -1,7 +1,7 @@
 """Published sweeps of collectives (nccl-tests and the like): one call each, priced without a model or a plan.
 
 `bytes` is the size that nccl-tests prints: the whole message, of all ranks for all-gather and reduce-scatter. Links
-are named as sources name them, in the tables below; else the device's own link and the network of `hardware_words`.
+are named as sources name them, in the tables below; else the device's own link and the network of `network_words`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from foretell.cost.collectives import Library, collective_seconds, library
 from foretell.cost.fabric import Group
 from foretell.hardware import catalog, members
 from foretell.hardware.cluster import Cluster
-from foretell.validation import hardware_words
+from foretell.validation import hardware_words, network_words
+from foretell.validation.studies._spelling import collective, size_in_bytes
 from foretell.validation.study import Line, MeasuredCall, NotScored, Unmapped, mapped, real, stated, whole, whole_or
 
 COLUMNS = frozenset({"id", "gpu", "n_gpus", "gpus_per_node", "inter_link", "collective", "bytes", "time_us"})
@@ -72,12 +73,12 @@ NETWORKS: Final = {  # ports of a node and link; the number of ports is the sour
 }
 
 KINDS: Final = {
-    "all_reduce": "all-reduce",
-    "all_gather": "all-gather",
-    "reduce_scatter": "reduce-scatter",
-    "all_to_all": "all-to-all",
+    "allreduce": "all-reduce",
+    "allgather": "all-gather",
+    "reducescatter": "reduce-scatter",
+    "alltoall": "all-to-all",
     "broadcast": "broadcast",
-    "send_recv": "shift",
+    "sendrecv": "shift",
 }
 SIZES: Final = {"small": (0, 2**16), "middle": (2**16, 2**26 + 1), "large": (2**26 + 1, 2**62)}
 """Below 64 KiB, to 64 MiB, and above."""
@@ -97,6 +98,7 @@ def rows(lines: list[Line]) -> Iterator[MeasuredCall | NotScored]:
 
 def call(name: str, line: Line) -> MeasuredCall:
     """One call with its price."""
+    line = size_in_bytes(line)
     unscored(line)
     n, size, kind = whole(line, "n_gpus"), whole(line, "bytes"), kind_of(line)
     cluster = cluster_of(line)
@@ -126,7 +128,7 @@ def unscored(line: Line) -> None:
 
 def kind_of(line: Line) -> str:
     """The collective as programs call it."""
-    word = stated(line, "collective").lower().replace("-", "_").replace("alltoall", "all_to_all")
+    word = collective(stated(line, "collective"))
     if word not in KINDS:
         raise Unmapped(f"collective {line['collective']} is not known")
     return KINDS[word]
@@ -156,9 +158,9 @@ def _cluster(gpu: str, ranks: int, per_node: int, inside: str, network: str, slo
     if ranks % node:
         raise Unmapped(f"{ranks} GPUs are not whole nodes of {node}")
     links = [INSIDE[inside]] if inside in INSIDE else []
-    between = NETWORKS.get(network) or str(hardware_words.network(network, node) or "")
-    if ranks > node and not between:
-        raise Unmapped(f"no link is known for {network or 'a blank network'}")
+    between = NETWORKS.get(network) or str(network_words.network(network, node) or "")
+    if ranks > node and network and not between:
+        raise Unmapped(f"no link is known for {network}")
     cluster = catalog.cluster(",".join([f"{ranks // node}x{node}x{name}", *links, *([between] if between else [])]))
     return _slowed(cluster) if slow else cluster
 

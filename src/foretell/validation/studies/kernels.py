@@ -21,6 +21,7 @@ from foretell.plan.policies.precision import FORMATS
 from foretell.plan.trainer import trainer
 from foretell.program.action import Compute
 from foretell.validation import hardware_words
+from foretell.validation.studies._spelling import plain_kernel
 from foretell.validation.study import Line, MeasuredCall, NotScored, Unmapped, mapped, real, stated, whole, whole_or
 
 COLUMNS = frozenset({"id", "gpu", "op", "phase", "dtype", "m", "n", "k", "time_ms"})
@@ -47,6 +48,7 @@ class Timed(NamedTuple):
 
 def rows(lines: list[Line]) -> Iterator[MeasuredCall | NotScored]:
     """Every kernel of every source."""
+    lines = [plain_kernel(line) for line in lines]
     timers = _timers(lines)
     return mapped(((line["id"], line) for line in lines), lambda name, line: _call(name, line, timers))
 

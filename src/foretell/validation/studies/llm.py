@@ -16,12 +16,14 @@ from foretell.plan.recomputation import RECOMPUTATIONS
 from foretell.plan.text import parse
 from foretell.plan.trainer import Trainer
 from foretell.validation.hardware_words import ClusterText, cluster, device
+from foretell.validation.studies._cnn_models import BINNED, SHORT
 from foretell.validation.studies._llm_adapters import adapters, offload, optimizer
 from foretell.validation.studies._llm_defaults import filled
 from foretell.validation.studies._llm_memory import memory
 from foretell.validation.studies._llm_models import model_of
 from foretell.validation.studies._llm_stages import pipeline, short_last
 from foretell.validation.studies._llm_trainers import trainer_of
+from foretell.validation.studies._spelling import plain
 from foretell.validation.study import (
     Line,
     MeasuredRun,
@@ -68,6 +70,7 @@ class PossiblePlan(NamedTuple):
 
 
 def _row(name: str, line: Line) -> MeasuredRun:
+    line = plain(line)
     outcome = _outcome(line)
     _usable(line, outcome)
     runs, stand_in = trainer_of(line)
@@ -111,6 +114,8 @@ def _row(name: str, line: Line) -> MeasuredRun:
 def _usable(line: Line, outcome: Outcome) -> None:
     if outcome == "ok" and line.get("usable") == "0" and COLLECTED not in line.get("comment", ""):
         raise Unmapped("marked not usable where it was collected")
+    if "NVFuser" in line.get("framework", "") and whole(line, "seq_len") > SHORT:
+        raise Unmapped(BINNED)
 
 
 def _possible(lines: list[Line], runs: Trainer) -> list[PossiblePlan]:
@@ -195,7 +200,8 @@ class StudyLayout(NamedTuple):
 def _with_ranks(line: Line) -> Line:
     """Blank axes have one rank; a blank data axis has the ranks that the others leave."""
     axes = {axis: line.get(axis, "") or "1" for axis in ("tp", "pp", "cp", "ep")}
-    if not line.get("dp") and not (line.get("tp") or line.get("pp")):
+    alone = whole(line, "n_gpus") == 1
+    if not alone and not line.get("dp") and not (line.get("tp") or line.get("pp")):
         raise Unmapped("dp is not stated")
     others = whole(axes, "tp") * whole(axes, "pp") * whole(axes, "cp")
     return {**line, **axes, "dp": line.get("dp") or str(whole(line, "n_gpus") // others)}
@@ -249,6 +255,7 @@ def _data(line: Line, layout: StudyLayout) -> str:
         options.append(f"shard{size}")
     if layout.ep > 1:
         options += [f"ep{layout.ep}"] + (["etp1"] if layout.tp > 1 and layout.ep > layout.dp else [])
+        options += ["deepep"] if re.search(r"deepep|HybridEP", line.get("comment", "")) else []
     return f"dp{ranks}{':' if options else ''}{','.join(options)}"
 
 

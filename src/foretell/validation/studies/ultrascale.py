@@ -9,7 +9,8 @@ recompute         none: memory and time of the runs are those of keeping everyth
 sequence shares   on: memory without them would be half as large again
 memory            GiB of world rank 0, so of the first stage; both numbers that the trainer writes were
                   divided by 2^30, and the data look like the reserved one
-failures          out of memory for the most part; no reason was recorded, so the outcome is `failed`
+failures          out of memory for the most part; no reason was recorded, so the outcome is `failed`; where a run
+                  that needs at least as much memory finished, another reason is certain (`needs_no_more`)
 
 Part of the runs met a fault of the cluster: `cluster_faults` finds them from measurements alone.
 """
@@ -19,6 +20,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from foretell.validation.sources import FAULT, OTHERWISE
 from foretell.validation.study import (
     GIB,
     Line,
@@ -78,10 +80,12 @@ def rows(lines: list[Line]) -> Iterator[MeasuredRun | NotScored]:
     """Runs with a time, and failures, which say only whether a plan runs."""
     names = identities(lines)
     faulty = cluster_faults(lines)
+    finished = [line for line in lines if line["outcome"] == "ok" and all(_counts(line[key]) for key in LAYOUT)]
 
     def one(name: str, line: Line) -> MeasuredRun:
-        health = "" if line["outcome"] != "ok" else "cluster fault" if name in faulty else "healthy"
-        return _row(name, line, health)
+        if line["outcome"] == "ok":
+            return _row(name, line, FAULT if name in faulty else "healthy")
+        return _row(name, line, OTHERWISE if any(needs_no_more(line, other) for other in finished) else "")
 
     return mapped(zip(names, lines, strict=True), one)
 
@@ -160,6 +164,30 @@ def _model(line: Line) -> str:
         seq=whole(line, "seq_len"),
         tied=ffn < TIED_BELOW,
     )
+
+
+LAYOUT = ("dp", "pp", "tp", "micro_batch", "grad_accum")
+"""What says how much memory a run of a model needs."""
+
+
+def needs_no_more(line: Line, other: Line) -> bool:
+    """Whether a run needs no more memory than another: the same model and stages, no fewer ranks that share a layer or
+    the states, micro-batches no larger, no more of them in flight, no sums of gradients where the other has none.
+
+    No prediction takes part. Of pairs that finished, 1.4 % print over 1 % more all the same, 0.5 % over 5 %, one 37 %.
+    """
+    if line["model"] != other["model"] or not all(_counts(line[key]) for key in LAYOUT):
+        return False
+    data, stages, tensor, micro, many = (int(line[key]) for key in LAYOUT)
+    data_of, stages_of, tensor_of, micro_of, many_of = (int(other[key]) for key in LAYOUT)
+    if stages != stages_of or tensor < tensor_of or micro > micro_of or min(many, stages) > min(many_of, stages):
+        return False
+    if many > 1 == many_of:
+        return False
+    shared, shared_of = (int(one["dp"]) > 1 and whole_or(one, "zero", 0) > 0 for one in (line, other))
+    if shared or shared_of:  # a smaller part of the states, by the same copies
+        return shared and shared_of and data >= data_of
+    return data == 1 or data_of > 1  # buckets
 
 
 # runs that met a fault of the cluster

@@ -10,6 +10,7 @@ import torch
 
 from foretell.learning.vector import Rows, Shapes, Vector
 from foretell.runtime.assignment import Assignment
+from foretell.runtime.methods.problem import first_weights, judged, to_judge_by
 from foretell.runtime.models import model_of
 from foretell.runtime.skewed import batches_of, skew_of
 from foretell.runtime.subject import cut
@@ -30,18 +31,18 @@ class GradientRun:
         self._workers, self._parts = setting.plan.ranks, setting.plan.microbatches
         torch.manual_seed(assignment.seed)
         found = model_of(assignment, setting)
-        self._loss = found.loss
+        self._model, self._loss = found, found.loss
         self.amounts = skew_of(assignment, found).amounts if assignment.skew else ()
-        self._batches, self._seen = batches_of(task(assignment.task), assignment, found), list[Batch]()
+        self._task = task(assignment.task)
+        self._batches, self._seen = batches_of(self._task, assignment, found), list[Batch]()
         torch.manual_seed(assignment.seed)
         self._module = found.build()
         self._weights = [weight for weight in self._module.parameters() if weight.requires_grad]
         self.shapes: Shapes = tuple(tuple(weight.shape) for weight in self._weights)
-        self._first = torch.cat([weight.detach().flatten() for weight in self._weights]).numpy()
         self.losses: dict[tuple[int, int], float] = {}
 
     def start(self, seed: int) -> Vector:
-        return self._first
+        return first_weights(self._model.build, seed)
 
     def gradients(self, weights: Sequence[Vector], rows: Sequence[Rows]) -> Sequence[Vector]:
         return [self._gradient(one, *map(int, row)) for one, row in zip(weights, rows, strict=True)]
@@ -71,11 +72,11 @@ class GradientRun:
         return self._seen[step]
 
     def judged(self, models: Sequence[Vector]) -> Judged:
-        """On the first batch."""
-        self._write(np.mean(models, axis=0))
-        first = self._batch(0)
-        with torch.no_grad():
-            loss = self._loss(self._module(*first.inputs), first.target).item()
+        """On what was held out, or, where nothing was, on the first batch."""
+        self._write(models[0] if len(models) == 1 else np.mean(models, axis=0))
+        held_out = next(self._task.held_out(self._model.like), None)
+        batches = to_judge_by(self._task, self._model.like) if held_out else [self._batch(0)]
+        loss = judged(self._module, self._model, batches)
         return Judged(loss, loss)
 
     def distilled(self, models: Sequence[Vector]) -> GradientRun:

@@ -1,0 +1,113 @@
+"""Newer models by their configuration and by tracing the class of transformers: the same graph, or why not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from foretell.model.importers import hf_config
+from foretell.model.importers.torch_trace import trace
+from foretell.model.totals import Totals, totals
+
+BATCH, PLACES = 2, 32
+SIZES = {
+    "hidden_size": 64,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 96,
+    "intermediate_size": 48,
+    "max_position_embeddings": 64,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+HEADS = {**SIZES, "head_dim": 16}
+KINDS: dict[str, dict[str, Any]] = {
+    "gemma2": {**HEADS, "num_hidden_layers": 4, "sliding_window": 8},
+    "gemma3_text": {**HEADS, "num_hidden_layers": 6, "sliding_window": 8, "sliding_window_pattern": 3},
+    "olmo2": {**SIZES, "num_hidden_layers": 3},
+    "gpt_oss": {**HEADS, "num_hidden_layers": 4, "sliding_window": 8, "num_local_experts": 8},
+    "glm4_moe": {
+        **HEADS,
+        "num_hidden_layers": 4,
+        "moe_intermediate_size": 40,
+        "n_routed_experts": 16,
+        "num_experts_per_tok": 4,
+        "use_qk_norm": True,
+        "attention_bias": True,
+    },
+    "minimax_m2": {**HEADS, "num_hidden_layers": 3, "num_local_experts": 16, "rotary_dim": 8},
+    "llama4_text": {
+        **HEADS,
+        "num_hidden_layers": 4,
+        "num_local_experts": 4,
+        "intermediate_size_mlp": 96,
+        "interleave_moe_layer_step": 2,
+    },
+}
+
+
+SCANS = {
+    "num_hidden_layers": 3,
+    "hidden_size": 64,
+    "vocab_size": 96,
+    "num_heads": 8,
+    "head_dim": 16,
+    "state_size": 8,
+    "n_groups": 2,
+    "chunk_size": 16,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+
+
+def both(folder: Path, kind: str, sizes: dict[str, Any]) -> tuple[Totals, Totals]:
+    """What the zoo's family has by this configuration, and the class of transformers traced, scores written out."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    config = AutoConfig.for_model(kind, **sizes)
+    (folder / "config.json").write_text(json.dumps({**config.to_dict(), "model_type": kind}))
+    ours = totals(hf_config.load(folder, batch=BATCH, seq=PLACES, dtype="bf16"))
+    config._attn_implementation = "eager"
+    tokens = torch.randint(3, SIZES["vocab_size"], (BATCH, PLACES))
+
+    def build() -> torch.nn.Module:
+        return AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+
+    given = {"input_ids": tokens, "labels": tokens, "use_cache": False}
+    return ours, totals(trace(build, given, lambda y: y.loss, name=kind))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_class_of_transformers_is_the_same_model(tmp_path: Path, kind: str) -> None:
+    """Parameters and products of the forward pass are equal. Backward, fused attention makes its scores again, which
+    written out it keeps; and Llama 4's class runs every token through every expert, those not chosen times zero."""
+    ours, theirs = both(tmp_path, kind, KINDS[kind])
+    layers, idle = KINDS[kind]["num_hidden_layers"], 0
+    if kind == "llama4_text":
+        idle = 2 * (4 - 1) * BATCH * PLACES * 3 * 2 * 64 * 48  # layers, experts, tokens, products
+    local = kind in ("gemma2", "gemma3_text", "gpt_oss")
+    assert ours.parameters == theirs.parameters
+    assert ours.forward.matrix + idle == theirs.forward.matrix
+    again = layers * BATCH * 4 * PLACES**2 * 2 * 16
+    assert ours.backward.matrix + 2 * idle - again == theirs.backward.matrix
+    assert ours.saved_bytes < theirs.saved_bytes or not local
+
+
+def test_scans_of_transformers_are_written_out(tmp_path: Path) -> None:
+    """Their scores are each head's, not each group's; states of chunks meet all states before in a product; and the
+    short convolution is one of torch's, whose multiplications count as matrix work and which runs past the end."""
+    ours, theirs = both(tmp_path, "mamba2", SCANS)
+    heads, groups, chunk, state, feature, chunks = 8, 2, 16, 8, 16, PLACES // 16 + 1
+    scores = BATCH * PLACES * (heads - groups) * chunk * state * 2
+    states = BATCH * chunks**2 * heads * feature * state * 2
+    channels = heads * feature + 2 * groups * state
+    convolution = BATCH * (PLACES + 3) * channels * 4 * 2
+    assert ours.parameters == theirs.parameters
+    assert ours.forward.matrix + 3 * (scores + states + convolution) == theirs.forward.matrix
+    assert ours.saved_bytes < theirs.saved_bytes
