@@ -13,7 +13,6 @@ from foretell.oracle.carried import (
     HOST,
     MESSAGES,
     EffectSpread,
-    Posterior,
     RunTraits,
     SeenRun,
     alike_deviation,
@@ -21,6 +20,7 @@ from foretell.oracle.carried import (
     seconds_of,
     weight,
 )
+from foretell.oracle.posterior import Posterior
 from foretell.oracle.predict import LAYERS
 from foretell.validation.carried import drawn_pairs, learnt_spread
 from foretell.validation.unseen import UnseenRun

@@ -23,8 +23,9 @@ from foretell.hardware.cluster import PROCESSORS, Cluster, Level
 from foretell.hardware.measured import Point, Surface
 from foretell.oracle.anchors import COMPUTE, EXPOSED, IDLE, Anchor, Swept
 from foretell.oracle.bands import ALWAYS, bands
-from foretell.oracle.carried import Posterior, SeenRun, kind_of, seconds_of, traits_of, weight
+from foretell.oracle.carried import SeenRun, kind_of, seconds_of, traits_of, weight
 from foretell.oracle.possible import LeastStep
+from foretell.oracle.posterior import Posterior
 from foretell.oracle.predict import LAYERS, Prediction, told_memory
 from foretell.units import show_factor
 

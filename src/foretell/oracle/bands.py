@@ -41,7 +41,7 @@ ANCHORED: Final = {
     ALWAYS: "what two runs of one trainer differ in",
     "convolutions": "most of the work is convolutions",
     "software": "constants of this trainer were not fitted to runs of it",
-    "unlike": "what measured runs leave open of this one: their standard deviation of it (`carried.Posterior`)",
+    "unlike": "what measured runs leave open of this one: their standard deviation of it (`posterior.Posterior`)",
 }
 """The same for a prediction that a measured run corrects."""
 

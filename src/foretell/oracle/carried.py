@@ -11,16 +11,14 @@ same device corrects more than one of another model, a whole sweep more than one
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, cast
+import operator
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
-import numpy
 
 if TYPE_CHECKING:
     from foretell.oracle.predict import Prediction
-
-Numbers: TypeAlias = "numpy.ndarray[Any, numpy.dtype[numpy.float64]]"
 
 COMPUTING, MESSAGES, HOST = range(3)
 
@@ -28,14 +26,6 @@ HOST_PARTS: Final = ("host", "paging", "other", "input")
 
 HALVED: Final = 2.0
 """Doublings of the number of ranks after which the effect of the scale is shared by 1/e."""
-
-PACE: Final = 0.5
-"""Of each step to the next solution, from where steps shrink by less than that. With whole steps it swings for ever
-where a run was twice off or more; so it ended for each of 800 drawn sets of runs, up to a factor of 12 off, in 17
-rounds in the middle."""
-
-ROUNDS: Final = 200
-CONVERGED: Final = 1e-10
 
 
 class EffectSpread(msgspec.Struct, frozen=True):
@@ -113,48 +103,12 @@ def weight(asked: RunTraits, measured: RunTraits, kind: int, spread: EffectSprea
     return (found[kind] + found[3]) / all_of if all_of else 1.0
 
 
-class Observed(NamedTuple):
-    """A measured run, and what its logarithm changes by with those of what computes, of messages and of the host."""
-
-    traits: RunTraits
-    shares: tuple[float, float, float]
-    log: float  # of measured over predicted, with all factors 1
-
-
-class Conditional(NamedTuple):
-    """What measured runs say of another's factors: expected logarithms, and the covariances that they leave."""
-
-    logs: tuple[float, float, float]
-    between: tuple[tuple[float, float, float], ...]
-
-
-def conditional(seen: Sequence[Observed], asked: RunTraits, spread: EffectSpread) -> Conditional:
-    """As `Posterior`, for runs whose parts do not add up to a step: the effect of the scale is in each factor."""
-    shares = numpy.array([one.shares for one in seen]).reshape(-1, 3)
-    between = numpy.array([[_alike(one.traits, other.traits, spread) for other in seen] for one in seen])
-    gram: Numbers = numpy.einsum("ip,ijpq,jq->ij", shares, between.reshape(len(seen), len(seen), 3, 3), shares)
-    gram += spread.run * numpy.eye(len(seen))
-    towards: Numbers = numpy.array([_alike(one.traits, asked, spread) for one in seen]).reshape(-1, 3, 3)
-    cross: Numbers = numpy.einsum("ip,ipq->iq", shares, towards)
-    pulled = cast("Numbers", numpy.linalg.pinv(gram, hermitian=True)) @ cross
-    logs: Numbers = numpy.array([one.log for one in seen]) @ pulled
-    left: Numbers = numpy.array(_alike(asked, asked, spread)) - cross.T @ pulled
-    a, b, c = logs.tolist()
-    return Conditional((a, b, c), tuple((x, y, z) for x, y, z in left.tolist()))
-
-
 def left_open(between: Sequence[Sequence[float]], own: float, seconds: Sequence[float]) -> float:
     """The standard deviation that is left of a step's logarithm, by the shares of its parts."""
-    shares = numpy.array(seconds) / sum(seconds)
-    return math.sqrt(max(0.0, float(shares @ numpy.array(between) @ shares) + own))
-
-
-def _alike(one: RunTraits, other: RunTraits, spread: EffectSpread) -> list[list[float]]:
-    """Covariances of the factors of two runs, apart from what is of each run alone."""
-    *own, _ = covariance(one, other, spread)
-    like = 1.0 if one.trainer == other.trainer else spread.trainer
-    scale = like * shared(one, other)[4] * spread.scale
-    return [[scale + (own[at] if at == to else 0.0) for to in range(3)] for at in range(3)]
+    shares = [part / sum(seconds) for part in seconds]
+    parts = zip(shares, between, strict=True)
+    told = sum(one * sum(map(operator.mul, row, shares)) for one, row in parts)
+    return math.sqrt(max(0.0, told + own))
 
 
 def alike_deviation(spread: EffectSpread) -> float:
@@ -162,59 +116,3 @@ def alike_deviation(spread: EffectSpread) -> float:
     shared = spread.device + spread.model + spread.scale
     own = shared + spread.run
     return math.sqrt(own - shared**2 / own) if own else 0.0
-
-
-class Posterior:
-    """What measured runs say of others.
-
-    A step is the sum of its parts, and each part has a factor of its own: the logarithm of a step is linear in those of
-    its factors only nearby. So it is solved again where the last solution lies, until it stays (Gauss-Newton, damped).
-    """
-
-    def __init__(self, seen: Iterable[SeenRun], spread: EffectSpread) -> None:
-        self._seen, self._spread = tuple(seen), spread
-        seconds = numpy.array([one.seconds for one in self._seen])
-        measured = numpy.array([one.log for one in self._seen]) + numpy.log(seconds.sum(1))
-        between = numpy.array([self._with(one.traits) for one in self._seen])
-        logs, pace, last = numpy.zeros(seconds.shape), 1.0, math.inf
-        for _ in range(ROUNDS):
-            parts = seconds * numpy.exp(logs)
-            self._shares: Numbers = parts / parts.sum(1)[:, None]
-            gram = numpy.einsum("ip,ijp,jp->ij", self._shares, between[..., :3], self._shares) + between[..., 3]
-            self._gram: Numbers = gram
-            off = measured - numpy.log(parts.sum(1)) + (self._shares * logs).sum(1)
-            self._pull: Numbers = numpy.linalg.lstsq(gram, off, rcond=None)[0]
-            change = numpy.array([self._from(own) for own in between]) - logs
-            largest = float(numpy.abs(change).max())
-            if largest < CONVERGED:
-                break
-            pace = pace if largest < PACE * last else PACE
-            logs, last = logs + pace * change, largest
-
-    def factors(self, asked: RunTraits) -> tuple[float, float, float]:
-        """Measured over predicted of a run's computing, messages and host, as expected."""
-        found = numpy.exp(self._from(self._with(asked)))
-        return float(found[0]), float(found[1]), float(found[2])
-
-    def log(self, asked: RunTraits, seconds: Sequence[float]) -> float:
-        """Of measured over predicted of a whole step, as expected."""
-        later = sum(own * factor for own, factor in zip(seconds, self.factors(asked), strict=True))
-        return math.log(later / sum(seconds))
-
-    def deviation(self, asked: RunTraits, seconds: Sequence[float]) -> float:
-        """Standard deviation of that logarithm: what the measured runs leave open."""
-        parts = numpy.array(seconds) * self.factors(asked)
-        shares = parts / parts.sum()
-        *own, all_of = covariance(asked, asked, self._spread)
-        between = self._with(asked)
-        shared_with = (between[:, :3] * self._shares * shares).sum(1) + between[:, 3]
-        told = float(shared_with @ numpy.linalg.pinv(self._gram, hermitian=True) @ shared_with)
-        known = sum(share**2 * part for share, part in zip(shares.tolist(), own, strict=True)) + all_of
-        return math.sqrt(max(0.0, known - told))
-
-    def _with(self, traits: RunTraits) -> Numbers:
-        return numpy.array([covariance(traits, one.traits, self._spread) for one in self._seen])
-
-    def _from(self, between: Numbers) -> Numbers:
-        """The logarithms of a run's factors, by how much it shares with each that was seen."""
-        return (between[:, :3] * self._shares * self._pull[:, None]).sum(0) + between[:, 3] @ self._pull

@@ -29,8 +29,9 @@ from foretell.model.source import kept
 from foretell.oracle.anchors import COMPUTE, Anchor, Swept
 from foretell.oracle.bands import bands
 from foretell.oracle.calibrations import NONE, device_of, file_of
-from foretell.oracle.carried import Observed, RunTraits, conditional
+from foretell.oracle.carried import RunTraits
 from foretell.oracle.possible import check_measured
+from foretell.oracle.posterior import Observed, conditional
 from foretell.oracle.request import Request, Words, read
 from foretell.plan.setting import Setting
 from foretell.plan.trainer import Trainer

@@ -14,7 +14,8 @@ import numpy
 from foretell.hardware import catalog
 from foretell.oracle.bands import ANCHORED, REASONS, Bands
 from foretell.oracle.bands import bands as shipped
-from foretell.oracle.carried import MESSAGES, EffectSpread, Posterior, RunTraits, SeenRun, seconds_of, traits_of
+from foretell.oracle.carried import MESSAGES, EffectSpread, RunTraits, SeenRun, seconds_of, traits_of
+from foretell.oracle.posterior import Posterior
 from foretell.oracle.predict import Prediction
 from foretell.oracle.similar import SimilarRuns, extent_of, work_of
 from foretell.plan.trainer import of_today

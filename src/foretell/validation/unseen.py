@@ -19,7 +19,8 @@ import msgspec
 
 from foretell.hardware import catalog
 from foretell.oracle.bands import bands
-from foretell.oracle.carried import EffectSpread, Posterior, RunTraits, SeenRun, seconds_of, traits_of
+from foretell.oracle.carried import EffectSpread, RunTraits, SeenRun, seconds_of, traits_of
+from foretell.oracle.posterior import Posterior
 from foretell.oracle.predict import Prediction
 from foretell.validation.carried import drawn_pairs, learnt_spread
 from foretell.validation.evaluate import ComparedPrediction, ComparedRun, EitherPrediction, compare
