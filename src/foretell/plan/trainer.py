@@ -313,10 +313,10 @@ def _summary(path: Path) -> str:
 
 
 def _read(path: Path) -> Trainer:
-    about, _ = _parts(path)
+    about, table = _parts(path)
     if "alias_of" in about:
         return _named(about["alias_of"])
-    given = _gather(path, ())
+    given = _gather(path, (), about, table)
     sources = tuple((key, given[key].source) for key in CONSTANTS if key in given)
     made: Trainer = fill(
         Trainer,
@@ -331,18 +331,18 @@ def _read(path: Path) -> Trainer:
     return made
 
 
-def _gather(path: Path, above: tuple[Path, ...]) -> dict[str, Figure]:
-    """The figures of a file and of those it is based on, its own first."""
+def _gather(path: Path, above: tuple[Path, ...], about: dict[str, str], table: Table) -> dict[str, Figure]:
+    """The figures of a file, of which this is known, and of those it is based on, its own first."""
     if path in above:
         chain = " -> ".join(one.stem for one in (*above, path))
         raise BadInput(f"based on itself: {chain}", where=f"{path.name}, based_on")
-    about, table = _parts(path)
     own = figures(table, Trainer, *_ABOUT, "sources")
     table.check_every_source_is_used()
     base = about.get("alias_of") or about.get("based_on", "")
     if not base:
         return own
-    below = _gather(_member(base, f"{path.name}, based_on"), (*above, path))
+    file = _member(base, f"{path.name}, based_on")
+    below = _gather(file, (*above, path), *_parts(file))
     carried = {key: Figure(f.value, _carried(base, f.source), f.where) for key, f in below.items()}
     return {**carried, **own}
 
