@@ -46,6 +46,9 @@ def _add_the_small_ones(add: Callable[..., None]) -> None:
     add("top_k", {"row": 8, "class": 6, "chosen": 2}, "x")
     scanned = {"sample": 2, "sequence": 8, "group": 2, "share": 3, "feature": 4, "state": 5}
     add("scan", scanned, "x dt b c a d bias", chunk=4)
+    ruled = {"sample": 2, "sequence": 8, "head": 3, "key": 5, "value": 6, "place": 4}
+    add("delta_rule", ruled, "q k v dt e a bias", chunk=4)
+    add("selective_scan", {"sample": 2, "sequence": 8, "channel": 6, "state": 4}, "x dt b c a d")
     add("short_convolution", {"sample": 2, "sequence": 8, "channel": 6, "tap": 4}, "x w b")
     add("unknown", {"read": 20, "item": 12}, "x", name="custom.op")
 

@@ -59,6 +59,8 @@ class MultiHeadAttention(nn.Module):
         head_dim: int = 0,
         bias: bool = True,
         key_bias: bool = True,
+        out_bias: bool = False,
+        memory: int = 0,
         causal: bool = False,
         kernel: str = "flash",
         scaled: bool = True,
@@ -72,9 +74,9 @@ class MultiHeadAttention(nn.Module):
         self.dropout = dropout
         inner = heads * self.head_dim
         self.query = nn.Linear(hidden, inner, bias=bias)
-        self.key = nn.Linear(hidden, inner, bias=bias and key_bias)
-        self.value = nn.Linear(hidden, inner, bias=bias)
-        self.output = nn.Linear(inner, hidden, bias=bias)
+        self.key = nn.Linear(memory or hidden, inner, bias=bias and key_bias)
+        self.value = nn.Linear(memory or hidden, inner, bias=bias)
+        self.output = nn.Linear(inner, hidden, bias=bias or out_bias)
 
     def forward(
         self, x: torch.Tensor, memory: torch.Tensor | None = None, bias: torch.Tensor | None = None

@@ -42,13 +42,14 @@ def attend(
     score_bias: Value | None = None,
     bias: bool = True,
     key_bias: bool = True,
+    out_bias: bool = False,
     causal: bool = False,
     kernel: str = "flash",
     rate: float = 0.0,
 ) -> Value:
     """Queries of x[..., sequence, hidden] over the keys and values of `memory` (or x itself).
 
-    `bias` is that of the four dense layers, which keys may be without; `score_bias` is added to the scores.
+    `bias` is that of the four dense layers, which keys may be without and the output have alone; `score_bias` is added to the scores.
     """
     *outer, hidden = x.dims
     source = memory or x
@@ -67,7 +68,7 @@ def attend(
     if found.heads_outside:  # the output layer needs them together
         y = copy(g, y)
     with g.scope("output"):
-        return linear(g, y, (hidden,), contract=2, bias=bias)
+        return linear(g, y, (hidden,), contract=2, bias=bias or out_bias)
 
 
 def feed_forward(g: Builder, x: Value, ffn: int, function: str = "gelu", rate: float = 0.0) -> Value:
@@ -99,7 +100,7 @@ def pre_norm_layer(
     kernel: str = "flash",
     rate: float = 0.0,
 ) -> Value:
-    """Attention, attention to a memory where there is one, and feed-forward: each after a norm and around a shortcut."""
+    """Attention, attention to a memory where there is one, and feed-forward: each after a norm, around a shortcut."""
     with g.scope("attention_norm"):
         y = layer_norm(g, x)
     with g.scope("attention"):

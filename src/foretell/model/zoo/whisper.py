@@ -1,7 +1,7 @@
 """Whisper: a spectrogram through two convolutions and an encoder, text through a decoder that looks at it.
 
-Positions of sound are sines and cosines in a table that is not trained; transformers counts it among the parameters, and
-so do the counts here. Keys have no bias.
+Positions of sound are sines and cosines in a table that is not trained; transformers counts it among the parameters,
+and so do the counts here. Keys have no bias.
 """
 
 from __future__ import annotations
