@@ -14,14 +14,17 @@ from foretell.model.operators.layout import view
 from foretell.model.operators.matmul import linear
 from foretell.model.operators.normalization import layer_norm
 
-ACTIVATIONS = ("gelu", "gelu_tanh", "quick_gelu", "relu", "silu")
+ACTIVATIONS = ("gelu", "gelu_tanh", "relu", "silu")
 """Between the two dense layers of a feed-forward."""
 
+WITH_QUICK = (*ACTIVATIONS, "quick_gelu")
+"""The same, and CLIP's."""
 
-def check_activation(name: str) -> None:
+
+def check_activation(name: str, known: tuple[str, ...] = ACTIVATIONS) -> None:
     """Refuse a function that the modules do not have."""
-    if name not in ACTIVATIONS:
-        raise BadInput(f"activation={name} is not known", fix=", ".join(f"activation={word}" for word in ACTIVATIONS))
+    if name not in known:
+        raise BadInput(f"activation={name} is not known", fix=", ".join(f"activation={word}" for word in known))
 
 
 def head_size(hidden: int, heads: int) -> int:

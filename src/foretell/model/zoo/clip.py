@@ -18,7 +18,7 @@ from foretell.model.operators.experts import gather
 from foretell.model.operators.layout import view
 from foretell.model.operators.matmul import Matmul, linear
 from foretell.model.operators.normalization import layer_norm, rms_norm
-from foretell.model.zoo._encoder import check_activation, head_size, pre_norm_layer
+from foretell.model.zoo._encoder import WITH_QUICK, check_activation, head_size, pre_norm_layer
 from foretell.model.zoo._task import tokens
 from foretell.model.zoo._tower import Tower, look
 
@@ -47,7 +47,7 @@ class Clip(Family, frozen=True, kw_only=True):
     def check(self) -> None:
         head_size(self.hidden, self.heads)
         head_size(self.text_hidden, self.text_heads)
-        check_activation(self.activation)
+        check_activation(self.activation, WITH_QUICK)
         self.tower.check()
 
     @property
