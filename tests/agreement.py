@@ -13,7 +13,7 @@ from foretell import modules
 from foretell.model import zoo
 from foretell.model.fold import unfold
 from foretell.model.totals import Totals, totals
-from foretell.modules import _experts, _local  # noqa: F401  (define torch.ops.foretell)
+from foretell.modules import _experts, _local, _sparse  # noqa: F401  (define torch.ops.foretell)
 
 aten = torch.ops.aten
 
@@ -63,6 +63,8 @@ MISSING = {
     torch.ops.foretell.grouped_mm: _grouped,
     torch.ops.foretell.local_attention: _sdpa,
     torch.ops.foretell.local_attention_backward: _sdpa_backward,
+    torch.ops.foretell.sparse_attention: _sdpa,
+    torch.ops.foretell.sparse_attention_backward: _sdpa_backward,
     torch.ops.foretell.grouped_mm_weight_gradient: _grouped,
     **{getattr(aten, f"_scaled_dot_product_{kernel}"): _sdpa for kernel in _KERNELS},
     **{getattr(aten, f"_scaled_dot_product_{kernel}_backward"): _sdpa_backward for kernel in _KERNELS},

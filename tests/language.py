@@ -46,9 +46,11 @@ def assert_causal(spec: str) -> None:
     torch.testing.assert_close(before[:, :-1], after[:, :-1], rtol=0, atol=1e-6)
 
 
-def assert_trains(spec: str, steps: int = 8) -> None:
-    """A few steps on one batch learn much of it, and every weight has a gradient."""
+def assert_trains(spec: str, steps: int = 8, frozen: int = 0) -> None:
+    """A few steps on one batch learn much of it, and every weight but so many frozen ones has a gradient."""
     module = _module(spec)
+    trained = [weight for weight in module.parameters() if weight.requires_grad]
+    assert len(trained) == len(list(module.parameters())) - frozen
     example = modules.example(spec, 2)
     optimizer = torch.optim.AdamW(module.parameters(), lr=5e-3)
     losses: list[float] = []
@@ -56,7 +58,7 @@ def assert_trains(spec: str, steps: int = 8) -> None:
         optimizer.zero_grad()
         loss = example.loss(module(*example.inputs), example.target)
         loss.backward()
-        assert all(weight.grad is not None and weight.grad.isfinite().all() for weight in module.parameters())
+        assert all(weight.grad is not None and weight.grad.isfinite().all() for weight in trained)
         optimizer.step()
         losses.append(loss.item())
     assert losses[-1] < 0.7 * losses[0]

@@ -46,6 +46,10 @@ def _add_the_small_ones(add: Callable[..., None]) -> None:
     add("top_k", {"row": 8, "class": 6, "chosen": 2}, "x")
     scanned = {"sample": 2, "sequence": 8, "group": 2, "share": 3, "feature": 4, "state": 5}
     add("scan", scanned, "x dt b c a d bias", chunk=4)
+    ruled = {"sample": 2, "sequence": 8, "head": 3, "key": 5, "value": 6, "place": 4}
+    add("delta_rule", ruled, "q k v dt e a bias", chunk=4)
+    add("index_scores", {"sample": 2, "query": 8, "head": 3, "key": 8, "feature": 5}, "q k g")
+    add("selective_scan", {"sample": 2, "sequence": 8, "channel": 6, "state": 4}, "x dt b c a d")
     add("short_convolution", {"sample": 2, "sequence": 8, "channel": 6, "tap": 4}, "x w b")
     add("unknown", {"read": 20, "item": 12}, "x", name="custom.op")
 
@@ -69,8 +73,10 @@ def _all() -> list[Instance]:
             )  # fmt: skip
     heads = {"sample": 2, "kv_head": 2, "share": 3, "query": 8, "key": 16, "qk": 4, "value": 6}
     for kernel in ATTENTIONS:
-        add("attention", heads, "q k v", kernel=kernel, causal=True, window=4)
-        add("attention", heads, "q k v", kernel=kernel, dropout=True)
+        index = {"chosen": 4} if kernel == "sparse" else {}
+        told = "q k v index" if index else "q k v"
+        add("attention", {**heads, **index}, told, kernel=kernel, causal=True, window=4)
+        add("attention", {**heads, **index}, told, kernel=kernel, dropout=True)
     add("attention", heads, "q k v sink", kernel="local", causal=True, window=4, capped=True)
     for function in FUNCTIONS:
         add("elementwise", {"item": 24}, "x", function=function)

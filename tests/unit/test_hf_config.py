@@ -27,6 +27,12 @@ DATA = Path(__file__).parents[1] / "data" / "hf"
 # 58 x 256 corrections of its router besides, which the zoo holds as buffers: 671,026,419,200 in all. Files of
 # newer ones may hold more (vision towers, layers for more tokens, scales): tests/zoo says how their counts are made up.
 PUBLISHED = {
+    "DeepSeek-V3.2-Exp": 671_877_929_216,
+    "Jamba-v0.1": 51_570_323_328,
+    "Qwen3-Next-80B-A3B-Instruct": 79_674_391_296,
+    "clip-vit-base-patch32": 151_277_313,
+    "llava-1.5-7b-hf": 7_063_427_072,
+    "whisper-small": 241_734_912,
     "GLM-4.5-Air": 106_852_245_504,
     "Kimi-K2-Base": 1_026_408_209_408,
     "Llama-4-Scout-17B-16E": 107_769_861_120,
@@ -75,6 +81,12 @@ PUBLISHED = {
 }
 
 PRESETS = {
+    "DeepSeek-V3.2-Exp": "deepseek-v3.2",
+    "Jamba-v0.1": "jamba-v0.1",
+    "Qwen3-Next-80B-A3B-Instruct": "qwen3-next-80b-a3b",
+    "clip-vit-base-patch32": "clip-b-32",
+    "llava-1.5-7b-hf": "llava-1.5-7b:seq=4096",
+    "whisper-small": "whisper-small",
     "GLM-4.5-Air": "glm-4.5-air",
     "Kimi-K2-Base": "kimi-k2",
     "Llama-4-Scout-17B-16E": "llama4-scout",
@@ -141,6 +153,8 @@ def test_every_file_has_its_count() -> None:
 FAMILIES = ("DeepSeek-V2-Lite", "Qwen2.5-7B", "Qwen3-30B-A3B", "roberta-base", "falcon-40b", "flan-t5-base")
 FAMILIES += ("gemma-2-2b", "gemma-3-27b-pt", "gpt-oss-20b", "GLM-4.5-Air", "MiniMax-M2", "OLMo-2-1124-7B")
 FAMILIES += ("Llama-4-Scout-17B-16E", "Kimi-K2-Base", "Mamba-Codestral-7B-v0.1", "Nemotron-H-8B-Base-8K")
+FAMILIES += ("DeepSeek-V3.2-Exp", "Jamba-v0.1", "Qwen3-Next-80B-A3B-Instruct", "clip-vit-base-patch32")
+FAMILIES += ("llava-1.5-7b-hf", "whisper-small")
 FAMILIES += ("resnet-50", "convnext-tiny-224", "swin-tiny-patch4-window7-224", "vit-base-patch16-224")
 
 

@@ -11,6 +11,7 @@ from foretell.model import zoo
 from foretell.model.layers import layers
 from foretell.model.zoo.deepseek import PRESETS
 from foretell.modules._further_tokens import further_loss
+from foretell.units import product
 from language import assert_causal, assert_folds, assert_trains, gradients
 
 # Hugging Face checkpoints. The published 671,026,419,200 of V3 (without the second-token module)
@@ -19,11 +20,12 @@ PUBLISHED = {
     "deepseek-v2-lite": 15_706_484_224,
     "deepseek-v2": 235_741_434_880,
     "deepseek-v3": 671_026_419_200 - 58 * 256,
+    "deepseek-v3.2": 671_877_929_216,  # of the class of transformers; 685 B in its files, with the second-token module
     "kimi-k2": 1_026_408_209_408,  # "1T" on its card; its files hold 1.0265 T with scales of fp8 weights
 }
 
 # billions that one token meets: the reports say 2.4 (without the token table), 21 and 37, and 32.6 of Kimi K2
-ACTIVE = {"deepseek-v2-lite": 2.66, "deepseek-v2": 21.38, "deepseek-v3": 37.55, "kimi-k2": 32.86}
+ACTIVE = {"deepseek-v2-lite": 2.66, "deepseek-v2": 21.38, "deepseek-v3": 37.55, "deepseek-v3.2": 38.4, "kimi-k2": 32.86}
 
 SMALL = (
     "layers=4,first_dense=2,hidden=64,heads=4,query_rank=24,kv_rank=16,head_dim=16,rotary_dim=8,value_dim=16,"
@@ -113,6 +115,51 @@ def test_agrees_with_pytorch(spec: str) -> None:
 def test_agrees_with_pytorch_where_keys_and_values_are_alike(kernel: str) -> None:
     fields = SMALL.replace("value_dim=16", "value_dim=24")
     assert_agrees(f"deepseek-v3:{fields},groups=4,top_groups=2,attention={kernel},dtype=bf16", batch=2, saved=0.0)
+
+
+SPARSE = f"deepseek-v3.2:{SMALL},groups=4,top_groups=2,index_heads=3,index_dim=16"
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+def test_sparse_attention_agrees_with_pytorch(dtype: str) -> None:
+    assert_agrees(f"{SPARSE},index_top_k=8,dtype={dtype}", batch=2, saved=0.0)
+    assert_same_names(f"{SPARSE},index_top_k=8")
+
+
+def test_an_index_of_all_places_is_causal_attention() -> None:
+    """And one of few is not."""
+    text = modules.example(f"{SPARSE},dtype=fp64").inputs[0]
+    sparse, few = (modules.build(f"{SPARSE},dtype=fp64,index_top_k={count}") for count in (32, 4))
+    dense = modules.build(f"deepseek-v3:{SMALL},groups=4,top_groups=2,attention=math,dtype=fp64")
+    weights = sparse.state_dict()
+    few.load_state_dict(weights)
+    dense.load_state_dict({name: weights[name] for name in dense.state_dict()})
+    with torch.no_grad():
+        torch.testing.assert_close(sparse(text), dense(text))
+        assert not torch.allclose(few(text), dense(text))
+        assert torch.allclose(few(text)[:, :4], dense(text)[:, :4])  # as many places as are chosen
+
+
+def test_sparse_attention_trains_all_but_its_index() -> None:
+    assert_trains(f"{SPARSE},index_top_k=8", frozen=4 * 5)
+
+
+def test_fewer_places_are_less_work() -> None:
+    """Counted as fused kernels are: all scores, and the share of them that is made."""
+    attended = [
+        node.operator.density({loop.name: product(dim.size for dim in loop.dims) for loop in node.loops})
+        for count in (8, 32)
+        for block in zoo.load(f"{SPARSE},index_top_k={count}").blocks
+        for node in block.nodes
+        if node.kind == "attention"
+    ]
+    assert set(attended) == {0.25 * (1 - 0.125), 0.5}
+
+
+@pytest.mark.parametrize("spec", ["deepseek-v3:attention=sparse", "deepseek-v3.2:attention=math", "llama:attention=sparse"])
+def test_an_index_goes_with_sparse_attention(spec: str) -> None:
+    with pytest.raises(BadInput, match="sparse"):
+        zoo.load(spec)
 
 
 def test_kernels_compute_the_same() -> None:

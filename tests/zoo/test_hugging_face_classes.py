@@ -111,3 +111,74 @@ def test_scans_of_transformers_are_written_out(tmp_path: Path) -> None:
     assert ours.parameters == theirs.parameters
     assert ours.forward.matrix + 3 * (scores + states + convolution) == theirs.forward.matrix
     assert ours.saved_bytes < theirs.saved_bytes
+
+
+TOWER = {"hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 96}
+EYE = {**TOWER, "image_size": 32, "patch_size": 8}
+
+
+def several(folder: Path, kind: str, name: str, sizes: dict[str, Any], given: dict[str, Any]) -> tuple[Totals, Totals]:
+    """The same of a class that reads more than tokens."""
+    import transformers
+
+    config = transformers.AutoConfig.for_model(kind, **sizes)
+    (folder / "config.json").write_text(json.dumps({**config.to_dict(), "model_type": kind}))
+    ours = totals(hf_config.load(folder, batch=BATCH, seq=PLACES))
+    config._attn_implementation = "sdpa"
+    theirs = trace(lambda: getattr(transformers, name)(config), given, lambda y: y.loss, name=kind)
+    return ours, totals(theirs)
+
+
+def test_whisper_is_that_of_transformers(tmp_path: Path) -> None:
+    sizes = {"d_model": 64, "encoder_layers": 2, "decoder_layers": 3, "encoder_attention_heads": 4, "vocab_size": 96}
+    sizes |= {"decoder_attention_heads": 4, "encoder_ffn_dim": 96, "decoder_ffn_dim": 96, "num_mel_bins": 8}
+    sizes |= {"max_source_positions": 24, "max_target_positions": 48, "pad_token_id": 0, "decoder_start_token_id": 1}
+    sizes |= {"bos_token_id": 1, "eos_token_id": 2}
+    tokens = torch.randint(3, 96, (BATCH, PLACES))
+    given = {"input_features": torch.randn(BATCH, 8, 48), "decoder_input_ids": tokens, "labels": tokens}
+    ours, theirs = several(tmp_path, "whisper", "WhisperForConditionalGeneration", sizes, {**given, "use_cache": False})
+    assert ours.parameters == theirs.parameters
+    assert ours.forward.matrix == theirs.forward.matrix
+    assert ours.backward.matrix == theirs.backward.matrix
+
+
+def test_clip_is_that_of_transformers(tmp_path: Path) -> None:
+    text = {**TOWER, "hidden_size": 32, "vocab_size": 96, "max_position_embeddings": PLACES}
+    text |= {"eos_token_id": 2, "bos_token_id": 1, "pad_token_id": 0}
+    sizes = {"text_config": text, "vision_config": EYE, "projection_dim": 48}
+    given = {"input_ids": torch.randint(3, 96, (BATCH, PLACES)), "pixel_values": torch.randn(BATCH, 3, 32, 32)}
+    ours, theirs = several(tmp_path, "clip", "CLIPModel", sizes, {**given, "return_loss": True})
+    assert ours.parameters == theirs.parameters
+    assert ours.forward.matrix == theirs.forward.matrix
+    assert ours.backward.matrix == theirs.backward.matrix
+
+
+SPARSE = {
+    **SIZES,
+    "num_hidden_layers": 3,
+    "first_k_dense_replace": 1,
+    "q_lora_rank": 24,
+    "kv_lora_rank": 16,
+    "qk_nope_head_dim": 16,
+    "qk_rope_head_dim": 8,
+    "v_head_dim": 16,
+    "num_key_value_heads": 4,
+    "n_routed_experts": 16,
+    "n_group": 4,
+    "topk_group": 2,
+    "num_experts_per_tok": 4,
+    "moe_intermediate_size": 32,
+    "index_n_heads": 3,
+    "index_head_dim": 16,
+    "index_topk": 8,
+}
+
+
+def test_sparse_attention_of_transformers_is_a_mask(tmp_path: Path) -> None:
+    """Parameters and products of the forward pass are equal, what chooses places included; backward, fused attention
+    makes its scores again."""
+    ours, theirs = both(tmp_path, "deepseek_v32", SPARSE)
+    again = 3 * BATCH * 4 * PLACES**2 * 2 * 24
+    assert ours.parameters == theirs.parameters
+    assert ours.forward.matrix == theirs.forward.matrix
+    assert ours.backward.matrix - again == theirs.backward.matrix

@@ -54,6 +54,9 @@ class AttentionKernel(msgspec.Struct, frozen=True):
     local: ClassVar[bool] = False
     """Whether it takes a window to look back on, sinks of its heads, and soft caps on scores."""
 
+    chosen: ClassVar[bool] = False
+    """Whether it is told which keys each query sees; `window` is then how many."""
+
     rotates: ClassVar[bool] = True
     """Whether what ranks saw of some keys can be merged, so that keys and values may go round among them."""
 

@@ -133,7 +133,10 @@ class DecoderModule(nn.Module):
 
     def states(self, tokens: torch.Tensor, angles: Angles) -> torch.Tensor:
         """What the head reads."""
-        x = self.embedding(tokens)
+        return self.through(self.embedding(tokens), angles)
+
+    def through(self, x: torch.Tensor, angles: Angles) -> torch.Tensor:
+        """What all layers and the last norm make of what is embedded."""
         bias = self._mask(x)
         for layer in self.layers:
             x = layer(x, angles, bias)

@@ -1,4 +1,4 @@
-"""What the modules of BERT, T5, ViT and Swin share: multi-head attention and feed-forward."""
+"""What the modules of encoders share: multi-head attention, feed-forward, and both behind norms."""
 
 from __future__ import annotations
 
@@ -14,7 +14,20 @@ class GeluTanh(nn.GELU):
         super().__init__("tanh")
 
 
-ACTIVATIONS: dict[str, type[nn.Module]] = {"gelu": nn.GELU, "gelu_tanh": GeluTanh, "relu": nn.ReLU, "silu": nn.SiLU}
+class QuickGelu(nn.Module):
+    """x times the sigmoid of 1.702 x."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * (1.702 * x).sigmoid()
+
+
+ACTIVATIONS: dict[str, type[nn.Module]] = {
+    "gelu": nn.GELU,
+    "gelu_tanh": GeluTanh,
+    "quick_gelu": QuickGelu,
+    "relu": nn.ReLU,
+    "silu": nn.SiLU,
+}
 """The zoo's words for the functions of a feed-forward."""
 
 
@@ -45,20 +58,25 @@ class MultiHeadAttention(nn.Module):
         *,
         head_dim: int = 0,
         bias: bool = True,
+        key_bias: bool = True,
+        out_bias: bool = False,
+        memory: int = 0,
+        causal: bool = False,
         kernel: str = "flash",
         scaled: bool = True,
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
+        self.causal = causal
         self.head_dim = head_dim or hidden // heads
         self.written_out = kernel == "math"
         self.scale = self.head_dim**-0.5 if scaled else 1.0
         self.dropout = dropout
         inner = heads * self.head_dim
         self.query = nn.Linear(hidden, inner, bias=bias)
-        self.key = nn.Linear(hidden, inner, bias=bias)
-        self.value = nn.Linear(hidden, inner, bias=bias)
-        self.output = nn.Linear(inner, hidden, bias=bias)
+        self.key = nn.Linear(memory or hidden, inner, bias=bias and key_bias)
+        self.value = nn.Linear(memory or hidden, inner, bias=bias)
+        self.output = nn.Linear(inner, hidden, bias=bias or out_bias)
 
     def forward(
         self, x: torch.Tensor, memory: torch.Tensor | None = None, bias: torch.Tensor | None = None
@@ -67,9 +85,10 @@ class MultiHeadAttention(nn.Module):
         query, key, value = self._heads(self.query(x)), self._heads(self.key(source)), self._heads(self.value(source))
         rate = self.dropout if self.training else 0.0
         if self.written_out:
+            bias = _future(query) if self.causal else bias
             y = scores_written_out(query, key, value, bias, self.scale, rate)
         else:
-            y = F.scaled_dot_product_attention(query, key, value, bias, rate, scale=self.scale)
+            y = F.scaled_dot_product_attention(query, key, value, bias, rate, self.causal, scale=self.scale)
         return self.output(y.transpose(-3, -2).flatten(-2))
 
     def _heads(self, x: torch.Tensor) -> torch.Tensor:
@@ -89,3 +108,41 @@ class FeedForward(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.down(self.dropout(self.activation(self.up(x))))
+
+
+def _future(query: torch.Tensor) -> torch.Tensor:
+    """Minus infinity above the diagonal, for queries [..., sequence, head_dim]."""
+    places = query.shape[-2]
+    return torch.full((places, places), -torch.inf, dtype=query.dtype, device=query.device).triu_(1)
+
+
+class PreNormLayer(nn.Module):
+    """Attention, attention to a memory where there is one, and feed-forward: each after a norm, around a shortcut."""
+
+    def __init__(
+        self,
+        hidden: int,
+        heads: int,
+        ffn: int,
+        activation: str = "gelu",
+        *,
+        crossed: bool = False,
+        key_bias: bool = True,
+        causal: bool = False,
+        kernel: str = "flash",
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.attention_norm = nn.LayerNorm(hidden, eps=1e-6)
+        self.attention = MultiHeadAttention(hidden, heads, key_bias=key_bias, causal=causal, kernel=kernel)
+        self.cross_attention_norm = nn.LayerNorm(hidden, eps=1e-6) if crossed else None
+        self.cross_attention = MultiHeadAttention(hidden, heads, key_bias=key_bias, kernel=kernel) if crossed else None
+        self.feed_forward_norm = nn.LayerNorm(hidden, eps=1e-6)
+        self.feed_forward = FeedForward(hidden, ffn, activation, dropout)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: torch.Tensor, memory: torch.Tensor | None = None) -> torch.Tensor:
+        x = x + self.dropout(self.attention(self.attention_norm(x)))
+        if self.cross_attention is not None and self.cross_attention_norm is not None:
+            x = x + self.dropout(self.cross_attention(self.cross_attention_norm(x), memory))
+        return x + self.dropout(self.feed_forward(self.feed_forward_norm(x)))

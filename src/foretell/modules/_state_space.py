@@ -25,7 +25,7 @@ class ScanParts(NamedTuple):
     passed: torch.Tensor  # how much of a state a chunk leaves
 
 
-def _chunks(x: torch.Tensor, length: int) -> torch.Tensor:
+def chunks(x: torch.Tensor, length: int) -> torch.Tensor:
     """x[sample, sequence, ...] as [sample, chunk, place, ...], the last chunk filled up with zeros."""
     more = -x.shape[1] % length
     if more:
@@ -42,9 +42,9 @@ def _parts(
 ) -> ScanParts:
     """Of x[sample, sequence, group, share, feature], without a product."""
     length = min(chunk, x.shape[1])
-    values = _chunks(x * steps[..., None], length).permute(0, 1, 3, 4, 2, 5)
-    fall = _chunks(steps * rate, length).permute(0, 1, 3, 4, 2).cumsum(-1)
-    keys, queries = (_chunks(part, length).transpose(2, 3) for part in (b, c))
+    values = chunks(x * steps[..., None], length).permute(0, 1, 3, 4, 2, 5)
+    fall = chunks(steps * rate, length).permute(0, 1, 3, 4, 2).cumsum(-1)
+    keys, queries = (chunks(part, length).transpose(2, 3) for part in (b, c))
     later = torch.ones(length, length, dtype=torch.bool, device=x.device).triu(1)
     left = (fall[..., :, None] - fall[..., None, :]).masked_fill(later, -torch.inf).exp()
     ending = keys[:, :, :, None] * (fall[..., -1:] - fall).exp()[..., None]
@@ -60,9 +60,9 @@ def _states(added: torch.Tensor, passed: torch.Tensor) -> torch.Tensor:
     return torch.stack(states, 1)
 
 
-def _joined(y: torch.Tensor, sequence: int) -> torch.Tensor:
-    """[sample, chunk, group, share, place, feature] as [sample, sequence, group, share, feature]."""
-    return y.permute(0, 1, 4, 2, 3, 5).flatten(1, 2)[:, :sequence]
+def joined(y: torch.Tensor, sequence: int) -> torch.Tensor:
+    """[sample, chunk, ..., place, feature] as [sample, sequence, ..., feature]."""
+    return y.movedim(-2, 2).flatten(1, 2)[:, :sequence]
 
 
 class _Scan(torch.autograd.Function):
@@ -73,7 +73,7 @@ class _Scan(torch.autograd.Function):
         ctx.save_for_backward(*inputs)
         ctx.chunk = chunk
         scores = (of.queries @ of.keys.mT)[:, :, :, None] * of.left
-        y = _joined(scores @ of.values + of.starting @ _states(of.ending.mT @ of.values, of.passed), x.shape[1])
+        y = joined(scores @ of.values + of.starting @ _states(of.ending.mT @ of.values, of.passed), x.shape[1])
         return (y + x * skip[..., None]).contiguous()
 
     @staticmethod
@@ -90,7 +90,7 @@ class _Scan(torch.autograd.Function):
         with torch.enable_grad():
             scores, states = met[:, :, :, None] * of.left, _states(added, of.passed)
             skipped = x * skip[..., None]
-        dy = _chunks(gradient, min(ctx.chunk, x.shape[1])).permute(0, 1, 3, 4, 2, 5)
+        dy = chunks(gradient, min(ctx.chunk, x.shape[1])).permute(0, 1, 3, 4, 2, 5)
         first = torch.autograd.grad(
             (scores, states, skipped),
             (*inputs, met, added),
@@ -113,23 +113,24 @@ class _ShortConvolution(torch.autograd.Function):
     """Sums of shifted copies; x alone is kept."""
 
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         ctx.save_for_backward(x, weight)
-        y = x * weight[:, -1] + bias
+        ctx.biased = bias is not None
+        y = x * weight[:, -1] + (0.0 if bias is None else bias)
         for back in range(1, min(weight.shape[1], x.shape[1])):
             y[:, back:].add_(x[:, :-back] * weight[:, -1 - back])
         return y
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
         x, weight = ctx.saved_tensors
         of_x, of_weight = gradient * weight[:, -1], torch.zeros_like(weight)
         of_weight[:, -1] = (gradient * x).sum((0, 1))
         for back in range(1, min(weight.shape[1], x.shape[1])):
             of_x[:, :-back].add_(gradient[:, back:] * weight[:, -1 - back])
             of_weight[:, -1 - back] = (gradient[:, back:] * x[:, :-back]).sum((0, 1))
-        return of_x, of_weight, gradient.sum((0, 1))
+        return of_x, of_weight, gradient.sum((0, 1)) if ctx.biased else None
 
 
 class ChunkScan(nn.Module):
@@ -150,10 +151,10 @@ class ChunkScan(nn.Module):
 class ChannelConvolution(nn.Module):
     """A causal convolution of each channel."""
 
-    def __init__(self, channels: int, taps: int) -> None:
+    def __init__(self, channels: int, taps: int, *, bias: bool = True) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(channels, taps).uniform_(-0.5, 0.5))
-        self.bias = nn.Parameter(torch.zeros(channels))
+        self.bias = nn.Parameter(torch.zeros(channels)) if bias else None
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return _ShortConvolution.apply(x, self.weight, self.bias)

@@ -11,6 +11,8 @@ from foretell.modules._experts import ExpertFeedForward
 from foretell.modules._further_tokens import FurtherToken, further_loss
 from foretell.modules._normalization import RMSNorm
 from foretell.modules._rotary import Angles, rotate
+from foretell.modules._sparse import Index
+from foretell.modules._sparse import attention as sparse_attention
 from foretell.modules.task import Example, tokens
 
 
@@ -38,16 +40,22 @@ class LatentAttention(nn.Module):
         self.kv_norm = RMSNorm(fields.kv_rank)
         self.kv = nn.Linear(fields.kv_rank, fields.heads * (fields.head_dim + fields.value_dim), bias=False)
         self.output = nn.Linear(fields.heads * fields.value_dim, fields.hidden, bias=False)
+        sizes = fields.index_heads, fields.index_dim, fields.index_top_k
+        self.index = Index(fields.hidden, fields.query_rank, *sizes) if fields.index_heads else None
 
     def forward(self, x: torch.Tensor, angles: Angles, bias: torch.Tensor | None = None) -> torch.Tensor:
-        query = self._query(x, angles)
+        latent = self.query_norm(self.query_down(x))
+        query = self._query(latent, angles)
         key, value = self._key_and_value(x, angles)
         query, key, value = (part.transpose(1, 2) for part in (query, key, value))
+        if self.index is not None:
+            y, _ = sparse_attention(query, key, value, self.index(x, latent, angles))
+            return self.output(y.transpose(1, 2).flatten(2))
         return self.output(causal_attention(query, key, value, self.kernel, bias))
 
-    def _query(self, x: torch.Tensor, angles: Angles) -> torch.Tensor:
+    def _query(self, latent: torch.Tensor, angles: Angles) -> torch.Tensor:
         """[sample, sequence, head, head_dim]."""
-        query = self.query(self.query_norm(self.query_down(x))).unflatten(-1, (self.heads, -1))
+        query = self.query(latent).unflatten(-1, (self.heads, -1))
         own, turning = query.split(self.parts, dim=-1)
         return torch.cat([own, _turned(turning, angles)], dim=-1)
 

@@ -6,24 +6,8 @@ import torch
 from torch import nn
 
 from foretell.model.zoo.vit import Vit
-from foretell.modules._encoder import FeedForward, MultiHeadAttention
+from foretell.modules._encoder import PreNormLayer
 from foretell.modules.task import Example, images
-
-
-class VitBlock(nn.Module):
-    """Attention and feed-forward, each after a norm and around a shortcut."""
-
-    def __init__(self, fields: Vit) -> None:
-        super().__init__()
-        self.attention_norm = nn.LayerNorm(fields.hidden, eps=1e-6)
-        self.attention = MultiHeadAttention(fields.hidden, fields.heads, kernel=fields.attention)
-        self.feed_forward_norm = nn.LayerNorm(fields.hidden, eps=1e-6)
-        self.feed_forward = FeedForward(fields.hidden, fields.ffn, fields.activation, fields.dropout)
-        self.dropout = nn.Dropout(fields.dropout)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = x + self.dropout(self.attention(self.attention_norm(x)))
-        return x + self.dropout(self.feed_forward(self.feed_forward_norm(x)))
 
 
 class VitModule(nn.Module):
@@ -36,7 +20,17 @@ class VitModule(nn.Module):
         self.class_token = nn.Parameter(torch.zeros(1, fields.hidden))
         self.position = nn.Parameter(torch.empty(count + 1, fields.hidden).normal_(std=0.02))
         self.dropout = nn.Dropout(fields.dropout)
-        self.layers = nn.ModuleList(VitBlock(fields) for _ in range(fields.layers))
+        self.layers = nn.ModuleList(
+            PreNormLayer(
+                fields.hidden,
+                fields.heads,
+                fields.ffn,
+                fields.activation,
+                kernel=fields.attention,
+                dropout=fields.dropout,
+            )
+            for _ in range(fields.layers)
+        )
         self.norm = nn.LayerNorm(fields.hidden, eps=1e-6)
         self.head = nn.Linear(fields.hidden, fields.classes)
 

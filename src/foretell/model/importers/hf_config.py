@@ -17,7 +17,7 @@ import msgspec
 from foretell.errors import BadInput, first_of, near
 from foretell.model import zoo
 from foretell.model.graph import Graph
-from foretell.model.importers import hf_encoders, hf_gpt, hf_images, hf_llama, hf_recent, hf_scans
+from foretell.model.importers import hf_encoders, hf_gpt, hf_images, hf_llama, hf_recent, hf_scans, hf_senses
 from foretell.model.importers.hf_fields import LARGEST, TORCH, Config, HfModelType, named_in, shown
 
 KINDS: dict[str, HfModelType] = {
@@ -27,6 +27,7 @@ KINDS: dict[str, HfModelType] = {
     **hf_scans.KINDS,
     **hf_encoders.KINDS,
     **hf_images.KINDS,
+    **hf_senses.KINDS,
 }
 
 USUAL_LENGTH = 4096
@@ -49,7 +50,7 @@ _HARMLESS = {
     "gradient_checkpointing", "id2label", "initializer_factor", "is_encoder_decoder", "is_gated_act", "label2id",
     "language", "layer_types", "masked_softmax_fusion", "max_window_layers", "model_type", "n_ctx", "offset_alibi",
     "original_max_position_embeddings", "out_features", "out_indices", "pooler_act", "pooler_output_size",
-    "pretraining_tp", "problem_type", "quantization_config", "reorder_and_upcast_attn", "seq_aux",
+    "pretraining_tp", "problem_type", "quantization_config", "reorder_and_upcast_attn", "return_dict", "seq_aux",
     "sinusoidal_pos_embds", "skip_bias_add", "sliding_window", "slow_but_exact", "stage_names", "tie_weights_",
     "tie_word_embeddings", "torch_dtype", "transformers_version", "unk_index", "use_bfloat16", "use_sliding_window",
 }  # fmt: skip
@@ -115,6 +116,8 @@ def _config(file: Path) -> Config:
     said = content(file)
     inner: Any = said.get("text_config", {})
     word = said.get("model_type")
+    if word in hf_senses.NESTED:
+        return Config(hf_senses.flattened(said), str(file))
     if not isinstance(word, str) or word not in hf_recent.LANGUAGE or not isinstance(inner, dict):
         return Config(said, str(file))
     names = {key: said[key] for key in ("_name_or_path", "architectures") if key in said}
@@ -209,7 +212,7 @@ def _remark(config: Config, kind: HfModelType, chosen: str) -> None:
     read = set(config.read)
     if config.get("tie_word_embeddings")[1] is False and "tie_word_embeddings" not in read:
         config.warn("tie_word_embeddings is false, but the head of this family shares the token table")
-    rest = [key for key in config.names if key not in read and not _harmless(key)]
+    rest = [key for key in config.names if key not in read and not _harmless(key.rpartition(".")[2])]
     if rest:
         config.warn(f"not looked at: {first_of([key[:60] for key in rest], 12)}")
 

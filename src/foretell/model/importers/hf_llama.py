@@ -134,6 +134,14 @@ _DEEPSEEK_V3 = _deepseek(
     experts=256, expert_ffn=2048, shared_experts=1, top_k=8,
 )  # fmt: skip
 
+_DEEPSEEK_V32: Fields = {
+    **_DEEPSEEK_V3,
+    "index_heads": count("index_n_heads", default=64),
+    "index_dim": count("index_head_dim", default=128),
+    "index_top_k": count("index_topk", default=2048),
+    "attention": fixed("sparse"),
+}
+
 _BIASES = {
     "attention_bias": ((False,), "the bias of attention's output layer is left out"),
     "mlp_bias": ((False,), "the biases of the feed-forward are left out"),
@@ -184,5 +192,10 @@ _KINDS = {
     "deepseek_v3": HfModelType(
         DeepSeek, _DEEPSEEK_V3, positions(4096), only=_LATENT, noted={**_SILU, **_SECOND_TOKEN}, said=_GROUPS
     ),
-}
+    "deepseek_v32": HfModelType(
+        DeepSeek, _DEEPSEEK_V32, positions(163840), only=_LATENT, noted={**_SILU, **_SECOND_TOKEN},
+        said=(*_GROUPS, "mlp_layer_types", "layer_types"),
+        remarks=("what chooses places has no gradient, and its own loss is left out",),
+    ),
+}  # fmt: skip
 KINDS = {name: kind._replace(heads=CAUSAL) for name, kind in _KINDS.items()}

@@ -33,7 +33,7 @@ from foretell.model.zoo.llama4 import Llama4
 from foretell.model.zoo.olmo2 import Olmo2
 
 
-def _every(key: str, usual: int, whole: Callable[[Any], bool], *numbers: str) -> Source:
+def every_nth(key: str, usual: int, whole: Callable[[Any], bool], *numbers: str) -> Source:
     """Every how manieth layer `whole` says of in a list; without the list the number, which may be missing too."""
 
     def read(config: Config) -> int:
@@ -76,7 +76,7 @@ def _cap(key: str, usual: float) -> Source:
     return read
 
 
-def _turning(usual: float, size: int = 0) -> Source:
+def turning(usual: float, size: int = 0) -> Source:
     """Features of a head that turn: a number, or a share of the head's."""
 
     def read(config: Config) -> int:
@@ -113,7 +113,7 @@ def _gemma(kv_heads: int, window: int, every: int, caps: tuple[float, float], *,
         "theta": number("rope_theta", default=1e6 if third else 1e4),
         "local_theta": number("rope_local_base_freq", default=1e4) if third else fixed(0.0),
         "window": maybe("sliding_window", default=window),
-        "global_every": _every("layer_types", every, _full, "sliding_window_pattern", "_sliding_window_pattern"),
+        "global_every": every_nth("layer_types", every, _full, "sliding_window_pattern", "_sliding_window_pattern"),
         "qk_norm": fixed(third),
         "score_cap": _cap("attn_logit_softcapping", caps[0]),
         "logit_cap": _cap("final_logit_softcapping", caps[1]),
@@ -142,7 +142,7 @@ _GPT_OSS: Fields = {
     "qkv_bias": flag("attention_bias", default=True),
     "out_bias": flag("attention_bias", default=True),
     "window": maybe("sliding_window", default=128),
-    "global_every": _every("layer_types", 2, _full),
+    "global_every": every_nth("layer_types", 2, _full),
     "experts": count("num_local_experts", "num_experts", default=128),
     "top_k": count("num_experts_per_tok", "experts_per_token", default=4),
 }
@@ -161,7 +161,7 @@ def _dense(config: Config) -> int:
 
 _GLM: Fields = {
     **_heads(8, 0, layers=46, hidden=4096, heads=96, vocab=151552),
-    "rotary_dim": _turning(0.5),
+    "rotary_dim": turning(0.5),
     "qk_norm": flag("use_qk_norm", default=False),
     "ffn": _WIDTH,
     "experts": count("n_routed_experts", "num_experts", default=128),
@@ -175,7 +175,7 @@ _GLM: Fields = {
 _MINIMAX_M2: Fields = {
     **_heads(8, 128, layers=62, hidden=3072, heads=48, ffn=1536, vocab=200064),
     "theta": number("rope_theta", default=5e6),
-    "rotary_dim": _turning(1.0, 128),
+    "rotary_dim": turning(1.0, 128),
     "wide_norm": flag("use_qk_norm", default=True),
     "experts": count("num_local_experts", "num_experts", default=256),
     "top_k": count("num_experts_per_tok", default=8),
@@ -207,7 +207,7 @@ _LLAMA4: Fields = {
     **_heads(8, 128, layers=48, hidden=5120, heads=40, ffn=8192, vocab=202048),
     "theta": number("rope_theta", default=5e5),
     "window": maybe("attention_chunk_size", default=8192),
-    "global_every": _every("no_rope_layers", 4, _unturned, "no_rope_layer_interval"),
+    "global_every": every_nth("no_rope_layers", 4, _unturned, "no_rope_layer_interval"),
     "head_norm": flag("use_qk_norm", default=True),
     "experts": count("num_local_experts", "num_experts", default=16),
     "top_k": count("num_experts_per_tok", default=1),

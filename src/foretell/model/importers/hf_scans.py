@@ -1,4 +1,4 @@
-"""Mamba-2 and Nemotron-H: where their fields are, as transformers has them."""
+"""Mamba-2, Nemotron-H, Qwen3-Next and Jamba: where their fields are, as transformers has them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,19 @@ from foretell.model.importers.hf_fields import (
     HfModelType,
     count,
     flag,
+    fixed,
     layers,
     maybe,
+    number,
+    positions,
     shown,
+    usual_sizes,
 )
+from foretell.model.importers.hf_recent import every_nth, turning
+from foretell.model.zoo.jamba import Jamba
 from foretell.model.zoo.mamba2 import Mamba2
 from foretell.model.zoo.nemotron_h import NemotronH
+from foretell.model.zoo.qwen3_next import Qwen3Next
 
 _HEADS = count("num_heads", default=128)
 
@@ -117,6 +124,55 @@ def _any_length(config: Config) -> int:
     return maybe("max_position_embeddings")(config) or 1_000_000
 
 
+_QWEN3_NEXT: Fields = {
+    **usual_sizes(layers=48, hidden=2048, heads=16, vocab=151936),
+    "kv_heads": maybe("num_key_value_heads", default=2),
+    "head_dim": maybe("head_dim", default=256),
+    "rotary_dim": turning(0.25, 256),
+    "theta": number("rope_theta", default=10000.0),
+    "tied": flag("tie_word_embeddings", default=False),
+    "qkv_bias": flag("attention_bias", default=False),
+    "global_every": every_nth("layer_types", 4, lambda item: item == "full_attention", "full_attention_interval"),
+    "ffn": count("moe_intermediate_size", default=512),
+    "experts": count("num_experts", "num_local_experts", default=512),
+    "top_k": count("num_experts_per_tok", default=10),
+    "normalized": flag("norm_topk_prob", default=True),
+    "shared_ffn": maybe("shared_expert_intermediate_size", default=512),
+    "rule_heads": count("linear_num_value_heads", default=32),
+    "rule_keys": count("linear_num_key_heads", default=16),
+    "rule_head_dim": count("linear_value_head_dim", default=128),
+    "rule_key_dim": count("linear_key_head_dim", default=128),
+    "taps": count("linear_conv_kernel_dim", default=4),
+}
+
+_FFN = count("intermediate_size", default=14336)
+
+
+def _with_experts(config: Config) -> int:
+    """Every how manieth layer has experts: the zoo has them in the last of so many."""
+    period, offset = (maybe(f"expert_layer_{word}", default=usual)(config) for word, usual in (("period", 2), ("offset", 1)))
+    if offset != period - 1:
+        what = f"expert_layer_offset is {offset} of {period} layers, and the zoo's last of them has experts"
+        raise config.bad("expert_layer_offset", what, fix=f"{period - 1}; {TORCH}")
+    return period
+
+
+_JAMBA: Fields = {
+    **usual_sizes(layers=32, hidden=4096, heads=32, ffn=14336, vocab=65536),
+    "kv_heads": maybe("num_key_value_heads", default=8),
+    "tied": flag("tie_word_embeddings", default=False),
+    "experts": count("num_experts", "num_local_experts", default=16),
+    "top_k": count("num_experts_per_tok", default=2),
+    "every": _with_experts,
+    "dense_ffn": lambda config: _FFN(config) if _with_experts(config) > 1 else 0,
+    "period": count("attn_layer_period", default=8),
+    "offset": maybe("attn_layer_offset", default=4),
+    "expand": count("mamba_expand", default=2),
+    "state": count("mamba_d_state", default=16),
+    "rank": lambda config: 0 if config.get("mamba_dt_rank")[1] == "auto" else maybe("mamba_dt_rank")(config),
+    "taps": count("mamba_d_conv", default=4),
+}
+
 KINDS = {
     "mamba2": HfModelType(
         Mamba2, _MAMBA2, _any_length, heads=CAUSAL, only=_BARE, noted={"hidden_act": (("silu",), "counted as SiLU")},
@@ -126,5 +182,16 @@ KINDS = {
         NemotronH, _NEMOTRON_H, _any_length, heads=CAUSAL,
         only={**_BARE, "mlp_hidden_act": ("relu2",), "attention_bias": (False,), "sliding_window": ()},
         said=(*_STEPS, *_SAID, *_EXPERTS, *_OTHERS, "hidden_dropout"),
+    ),
+    "qwen3_next": HfModelType(
+        Qwen3Next, _QWEN3_NEXT, positions(32768), heads=CAUSAL, noted={"hidden_act": (("silu",), "counted as SiLU")},
+        only={"decoder_sparse_step": (1,), "mlp_only_layers": ([],)},
+        said=("intermediate_size", "partial_rotary_factor", "num_nextn_predict_layers"),
+    ),
+    "jamba": HfModelType(
+        Jamba, _JAMBA, positions(262144), heads=CAUSAL, noted={"hidden_act": (("silu",), "counted as SiLU")},
+        only={"mamba_conv_bias": (True,), "mamba_proj_bias": (False,), "sliding_window": ()},
+        said=("use_mamba_kernels", "num_logits_to_keep", "mamba_inner_layernorms", "use_associative_scan",
+              "use_mambapy", "layers_block_type"),
     ),
 }  # fmt: skip

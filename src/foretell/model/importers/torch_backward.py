@@ -61,6 +61,8 @@ FORMULAS = {
     "foretell::grouped_mm": _grouped,
     "foretell::local_attention": _attention,
     "foretell::local_attention_backward": _attention_backward,
+    "foretell::sparse_attention": _attention,
+    "foretell::sparse_attention_backward": _attention_backward,
     "foretell::grouped_mm_weight_gradient": _grouped_weight_gradient,
 }
 """What torch's counter has no formula for, or a wrong one. They take tensors, not shapes."""

@@ -38,6 +38,7 @@ class Attention(Operator, frozen=True, tag="attention"):
         "v": ("sample", "place", "kv_head", "key", "value"),
         "bias": ("place", "kv_head", "share", "query", "key"),
         "sink": ("kv_head", "share"),
+        "index": ("sample", "query", "chosen"),
         "y": ("sample", "place", "kv_head", "share", "query", "value"),
     }
     weight_operands: ClassVar[tuple[str, ...]] = ("sink",)
@@ -102,11 +103,12 @@ class Attention(Operator, frozen=True, tag="attention"):
 
 
 class Locally(NamedTuple):
-    """What kernels with windows take besides: how far back to look (0: all), soft caps on scores, a sink a head."""
+    """What some kernels take besides: how far back to look (0: all), soft caps on scores, a sink a head, an index."""
 
     window: int = 0
     capped: bool = False
     sink: Value | None = None
+    index: Value | None = None  # places of the keys that each query sees, for kernels that are told them
 
 
 def attention(
@@ -129,8 +131,12 @@ def attention(
     if bias is not None and not attention_kernel(kernel).takes_bias:
         biased = " or ".join(f"attention={name}" for name in ATTENTIONS if attention_kernel(name).takes_bias)
         raise BadInput(f"the {kernel} kernel adds no bias to the scores", fix=biased)
-    window, capped, sink = locally or Locally()
-    if locally and not attention_kernel(kernel).local:
+    window, capped, sink, index = locally or Locally()
+    told = attention_kernel(kernel).chosen
+    if told != (index is not None):
+        what = f"{kernel} attention {'is told' if told else 'is not told'} which keys each query sees"
+        raise BadInput(what, fix="attention=flash" if told else "attention=sparse")
+    if locally and not told and not attention_kernel(kernel).local:
         local = " or ".join(f"attention={name}" for name in ATTENTIONS if attention_kernel(name).local)
         raise BadInput(f"the {kernel} kernel has no windows, sinks or soft caps of its own", fix=local)
     *sample, head, query, qk = q.dims
@@ -151,4 +157,6 @@ def attention(
     fixed = bias is not None and not bias.needs_gradient
     operator = Attention(kernel, causal, window, dropout > 0, bool(places), fixed, capped)
     inputs = {"q": q, "k": k, "v": v, **({"bias": bias} if bias else {}), **({"sink": sink} if sink else {})}
+    if index:
+        inputs["index"], loops["chosen"] = index, index.dims[-1:]
     return g.apply(operator, loops, inputs, (*sample, head, query, v.dims[-1]))

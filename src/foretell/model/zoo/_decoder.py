@@ -179,6 +179,15 @@ class Decoder(Family, frozen=True, kw_only=True):
     def feed_forward(self, g: Builder, x: Value, layer: int) -> Value:
         """What the feed-forward of this layer makes of it."""
 
+    @property
+    def text(self) -> int:
+        """Places of a sequence that are tokens."""
+        return self.seq
+
+    def entering(self, g: Builder, x: Value) -> Value:
+        """What the first layer reads, of embedded tokens x[sample, sequence, hidden]."""
+        return x
+
     def context(self, g: Builder) -> LayerContext:
         """What all layers share."""
         return LayerContext(rotary_angles(g, self.seq, self.rotary_features))
@@ -191,8 +200,9 @@ class Decoder(Family, frozen=True, kw_only=True):
         """All up to the head."""
         with g.scope("embedding"):
             table = g.parameter("weight", dims(vocab=self.vocab, hidden=self.hidden))
-            text = tokens(g, batch, self.seq)
+            text = tokens(g, batch, self.text)
             x = embedding(g, text, self.vocab, dims(hidden=self.hidden), weight=table)
+        x = self.entering(g, x)
         context = self.context(g)
         for layer in range(self.layers):
             with g.scope(f"layers.{layer}"):

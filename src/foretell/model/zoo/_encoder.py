@@ -1,4 +1,4 @@
-"""What BERT, T5, ViT and Swin share: multi-head attention as a layer, feed-forward, patches."""
+"""What encoders share: multi-head attention as a layer, feed-forward, both behind norms, patches."""
 
 from __future__ import annotations
 
@@ -9,18 +9,22 @@ from foretell.model.dims import Dim
 from foretell.model.operators.attention import attention
 from foretell.model.operators.convolution import convolution
 from foretell.model.operators.dropout import dropout
-from foretell.model.operators.elementwise import activation, copy
+from foretell.model.operators.elementwise import activation, combine, copy
 from foretell.model.operators.layout import view
 from foretell.model.operators.matmul import linear
+from foretell.model.operators.normalization import layer_norm
 
 ACTIVATIONS = ("gelu", "gelu_tanh", "relu", "silu")
 """Between the two dense layers of a feed-forward."""
 
+WITH_QUICK = (*ACTIVATIONS, "quick_gelu")
+"""The same, and CLIP's."""
 
-def check_activation(name: str) -> None:
+
+def check_activation(name: str, known: tuple[str, ...] = ACTIVATIONS) -> None:
     """Refuse a function that the modules do not have."""
-    if name not in ACTIVATIONS:
-        raise BadInput(f"activation={name} is not known", fix=", ".join(f"activation={word}" for word in ACTIVATIONS))
+    if name not in known:
+        raise BadInput(f"activation={name} is not known", fix=", ".join(f"activation={word}" for word in known))
 
 
 def head_size(hidden: int, heads: int) -> int:
@@ -40,12 +44,15 @@ def attend(
     memory: Value | None = None,
     score_bias: Value | None = None,
     bias: bool = True,
+    key_bias: bool = True,
+    out_bias: bool = False,
+    causal: bool = False,
     kernel: str = "flash",
     rate: float = 0.0,
 ) -> Value:
     """Queries of x[..., sequence, hidden] over the keys and values of `memory` (or x itself).
 
-    `bias` is that of the four dense layers, `score_bias` is added to the scores.
+    `bias` is that of the four dense layers, which keys may be without and the output have alone; `score_bias` is added to the scores.
     """
     *outer, hidden = x.dims
     source = memory or x
@@ -53,18 +60,18 @@ def attend(
     parts: list[Value] = []
     for name, value in (("query", x), ("key", source), ("value", source)):
         with g.scope(name):
-            part = linear(g, value, each, bias=bias)
+            part = linear(g, value, each, bias=bias and (key_bias or name != "key"))
             *rows, sequence, head, size = part.dims
             parts.append(view(g, part, (*rows, head, sequence, size), "transpose"))
     found = attention_kernel(kernel)
-    if found.causal_only:
+    if found.causal_only and not causal:
         raise BadInput(f"{kernel} attention looks back alone, and this model looks both ways", fix="attention=flash")
-    y = attention(g, *parts, kernel=kernel, dropout=rate, bias=score_bias)
+    y = attention(g, *parts, causal=causal, kernel=kernel, dropout=rate, bias=score_bias)
     y = view(g, y, (*outer, *each), "transpose")
     if found.heads_outside:  # the output layer needs them together
         y = copy(g, y)
     with g.scope("output"):
-        return linear(g, y, (hidden,), contract=2, bias=bias)
+        return linear(g, y, (hidden,), contract=2, bias=bias or out_bias)
 
 
 def feed_forward(g: Builder, x: Value, ffn: int, function: str = "gelu", rate: float = 0.0) -> Value:
@@ -72,10 +79,47 @@ def feed_forward(g: Builder, x: Value, ffn: int, function: str = "gelu", rate: f
     with g.scope("up"):
         y = linear(g, x, dims(ffn=ffn))
     with g.scope("activation"):
-        y = activation(g, y, function)
+        y = quick_gelu(g, y) if function == "quick_gelu" else activation(g, y, function)
     y = dropout(g, y, rate)
     with g.scope("down"):
         return linear(g, y, x.dims[-1:])
+
+
+def quick_gelu(g: Builder, x: Value) -> Value:
+    """x times the sigmoid of 1.702 x."""
+    return combine(g, x, activation(g, activation(g, x, "scale"), "sigmoid"), "multiply")
+
+
+def pre_norm_layer(
+    g: Builder,
+    x: Value,
+    heads: int,
+    ffn: int,
+    function: str = "gelu",
+    *,
+    memory: Value | None = None,
+    key_bias: bool = True,
+    causal: bool = False,
+    kernel: str = "flash",
+    rate: float = 0.0,
+) -> Value:
+    """Attention, attention to a memory where there is one, and feed-forward: each after a norm, around a shortcut."""
+    with g.scope("attention_norm"):
+        y = layer_norm(g, x)
+    with g.scope("attention"):
+        y = attend(g, y, heads, key_bias=key_bias, causal=causal, kernel=kernel)
+    x = combine(g, x, dropout(g, y, rate))
+    if memory:
+        with g.scope("cross_attention_norm"):
+            y = layer_norm(g, x)
+        with g.scope("cross_attention"):
+            y = attend(g, y, heads, memory=memory, key_bias=key_bias, kernel=kernel)
+        x = combine(g, x, dropout(g, y, rate))
+    with g.scope("feed_forward_norm"):
+        y = layer_norm(g, x)
+    with g.scope("feed_forward"):
+        y = feed_forward(g, y, ffn, function, rate=rate)
+    return combine(g, x, dropout(g, y, rate))
 
 
 def patches(g: Builder, image: Value, patch: int, hidden: int) -> Value:

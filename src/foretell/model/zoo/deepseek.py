@@ -3,6 +3,10 @@
 Counts are those of the model itself; `mtp=1` adds the layer that predicts a second token in training
 (DeepSeek-V3 was trained with it, and its module is published beside the weights). The correction of the
 router is a buffer: DeepSeek-V3 has 671,026,404,352 trained parameters and 58 x 256 corrections.
+
+With `index_heads` each place sees the `index_top_k` earlier ones that small heads choose (DeepSeek-V3.2). What chooses
+is trained by a loss of its own against the scores of attention, which is left out: its weights are held and run forward,
+and no gradient reaches them, as in the class of transformers.
 """
 
 from __future__ import annotations
@@ -12,11 +16,11 @@ from typing import ClassVar
 from foretell.errors import BadInput
 from foretell.model.build import Builder, Value, dims
 from foretell.model.family import Count, Index
+from foretell.model.operators.attention import Locally, attention
 from foretell.model.operators.elementwise import combine
 from foretell.model.operators.layout import concatenate, split, view
 from foretell.model.operators.matmul import linear
 from foretell.model.operators.normalization import rms_norm
-from foretell.model.operators.rotary import rotary
 from foretell.model.zoo._decoder import (
     Decoder,
     LayerContext,
@@ -24,9 +28,11 @@ from foretell.model.zoo._decoder import (
     check_angles,
     gated_feed_forward,
     heads_outside,
+    joined_heads,
 )
 from foretell.model.zoo._experts import Routing, active_parameters, expert_feed_forward, shared_feed_forward
 from foretell.model.zoo._further_tokens import losses
+from foretell.model.zoo._indexer import Indexer, index_of, turned
 
 
 class DeepSeek(Decoder, frozen=True, kw_only=True):
@@ -44,6 +50,7 @@ class DeepSeek(Decoder, frozen=True, kw_only=True):
     references: ClassVar[tuple[str, ...]] = (
         "DeepSeek-AI 2024 (DeepSeek-V2), arXiv 2405.04434",
         "DeepSeek-AI 2024 (DeepSeek-V3), arXiv 2412.19437",
+        "DeepSeek-AI 2025 (DeepSeek-V3.2), arXiv 2512.02556",
         "Kimi Team 2025 (Kimi K2), arXiv 2507.20534",
     )
 
@@ -72,6 +79,9 @@ class DeepSeek(Decoder, frozen=True, kw_only=True):
     group_best: Count = 2
     corrected: bool = True
     mtp: Index = 0
+    index_heads: Index = 0
+    index_dim: Count = 128
+    index_top_k: Count = 2048
 
     def check(self) -> None:
         super().check()
@@ -82,6 +92,13 @@ class DeepSeek(Decoder, frozen=True, kw_only=True):
         if self.attention == "flash" and self.head_dim + self.rotary_dim != self.value_dim:
             what = f"flash kernels want keys ({self.head_dim} + {self.rotary_dim}) as long as values ({self.value_dim})"
             raise BadInput(what, fix="attention=efficient or attention=math")
+
+        if (self.attention == "sparse") != (self.index_heads > 0):
+            what = f"attention={self.attention} with index_heads={self.index_heads}: an index goes with sparse attention"
+            raise BadInput(what, fix="attention=sparse,index_heads=64, or attention=efficient,index_heads=0")
+        if self.index_heads and not (self.query_rank and self.rotary_dim <= self.index_dim):
+            what = f"an index of {self.index_dim} features is made from a latent query and turns {self.rotary_dim} of them"
+            raise BadInput(what, fix=f"query_rank=1536, index_dim={max(self.index_dim, self.rotary_dim)}")
 
     @property
     def routing(self) -> Routing:
@@ -108,9 +125,16 @@ class DeepSeek(Decoder, frozen=True, kw_only=True):
         losses(g, self, self.main(g, batch), self.mtp)
 
     def attend(self, g: Builder, x: Value, context: LayerContext, layer: int) -> Value:
-        q = self._query(g, x, context)
+        latent = self._latent_query(g, x)
+        q = self._query(g, latent, context)
         k, v = self._key_and_value(g, x, context)
-        y = causal_attention(g, heads_outside(g, q), heads_outside(g, k), heads_outside(g, v), kernel=self.attention)
+        parts = heads_outside(g, q), heads_outside(g, k), heads_outside(g, v)
+        if self.index_heads:
+            index = index_of(g, x, latent, context, Indexer(self.index_heads, self.index_dim, self.index_top_k))
+            told = Locally(min(self.index_top_k, self.seq), index=index)
+            y = joined_heads(g, attention(g, *parts, causal=True, kernel="sparse", locally=told))
+        else:
+            y = causal_attention(g, *parts, kernel=self.attention)
         with g.scope("output"):
             return linear(g, y, x.dims[-1:], contract=2, bias=False)
 
@@ -122,16 +146,20 @@ class DeepSeek(Decoder, frozen=True, kw_only=True):
             y = combine(g, y, shared_feed_forward(g, x, self.shared_experts * self.expert_ffn))
         return y
 
+    def _latent_query(self, g: Builder, x: Value) -> Value:
+        """What queries are made from."""
+        if not self.query_rank:
+            return x
+        with g.scope("query_down"):
+            x = linear(g, x, dims(rank=self.query_rank), bias=False)
+        with g.scope("query_norm"):
+            return rms_norm(g, x)
+
     def _query(self, g: Builder, x: Value, context: LayerContext) -> Value:
-        if self.query_rank:
-            with g.scope("query_down"):
-                x = linear(g, x, dims(rank=self.query_rank), bias=False)
-            with g.scope("query_norm"):
-                x = rms_norm(g, x)
         with g.scope("query"):
             q = linear(g, x, dims(head=self.heads, head_dim=self.head_dim + self.rotary_dim), bias=False)
         own, turning = split(g, q, "head_dim", (self.head_dim, self.rotary_dim))
-        return concatenate(g, [own, _turned(g, turning, context)], "head_dim")
+        return concatenate(g, [own, turned(g, turning, context)], "head_dim")
 
     def _key_and_value(self, g: Builder, x: Value, context: LayerContext) -> tuple[Value, Value]:
         """One latent vector for all heads, and one turning key that they share."""
@@ -145,16 +173,9 @@ class DeepSeek(Decoder, frozen=True, kw_only=True):
         key, value = split(g, kv, "head_dim", (self.head_dim, self.value_dim))
         sample, sequence, head, _ = key.dims
         turning = view(g, turning, (sample, sequence, *dims(head=1, head_dim=self.rotary_dim)))
-        turning = _turned(g, turning, context)
+        turning = turned(g, turning, context)
         everywhere = view(g, turning, (sample, sequence, head, turning.dims[-1]), "expand")
         return concatenate(g, [key, everywhere], "head_dim"), value
-
-
-def _turned(g: Builder, x: Value, context: LayerContext) -> Value:
-    """x[sample, sequence, head, head_dim] turned with its position."""
-    assert context.angles
-    y = rotary(g, heads_outside(g, x), *context.angles)
-    return view(g, y, x.dims, "transpose")
 
 
 PRESETS = {
@@ -170,6 +191,7 @@ PRESETS = {
         groups=8, top_groups=3, group_best=1, corrected=False,
     ),
     "deepseek-v3": DeepSeek(),
+    "deepseek-v3.2": DeepSeek(index_heads=64, attention="sparse"),
     "kimi-k2": DeepSeek(
         heads=64, vocab=163840, experts=384, first_dense=1, groups=1, top_groups=1, routing_scale=2.827,
     ),

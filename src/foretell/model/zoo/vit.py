@@ -8,11 +8,10 @@ from foretell.model.build import Builder, Value, dims
 from foretell.model.family import Count, Family, Rate
 from foretell.model.operators.broadcast import broadcast
 from foretell.model.operators.dropout import dropout
-from foretell.model.operators.elementwise import combine
 from foretell.model.operators.layout import concatenate, view
 from foretell.model.operators.matmul import linear
 from foretell.model.operators.normalization import layer_norm
-from foretell.model.zoo._encoder import attend, check_activation, feed_forward, head_size, patches, tokens_of
+from foretell.model.zoo._encoder import check_activation, head_size, patches, pre_norm_layer, tokens_of
 from foretell.model.zoo._task import class_loss, images
 
 
@@ -41,7 +40,9 @@ class Vit(Family, frozen=True, kw_only=True):
         x = self._embed(g, batch)
         for layer in range(self.layers):
             with g.scope(f"layers.{layer}"):
-                x = self._block(g, x)
+                x = pre_norm_layer(
+                    g, x, self.heads, self.ffn, self.activation, kernel=self.attention, rate=self.dropout
+                )
         with g.scope("norm"):
             x = layer_norm(g, x)
         x = view(g, x, (x.dims[0], x.dims[2]), "slice")
@@ -58,18 +59,6 @@ class Vit(Family, frozen=True, kw_only=True):
         x = concatenate(g, [token, x], "sequence")
         position = g.parameter("position", x.dims[1:])
         return dropout(g, broadcast(g, x, position, "add", weight=True), self.dropout)
-
-    def _block(self, g: Builder, x: Value) -> Value:
-        with g.scope("attention_norm"):
-            y = layer_norm(g, x)
-        with g.scope("attention"):
-            y = attend(g, y, self.heads, kernel=self.attention)
-        x = combine(g, x, dropout(g, y, self.dropout))
-        with g.scope("feed_forward_norm"):
-            y = layer_norm(g, x)
-        with g.scope("feed_forward"):
-            y = feed_forward(g, y, self.ffn, self.activation, rate=self.dropout)
-        return combine(g, x, dropout(g, y, self.dropout))
 
 
 def _large(patch: Count) -> Vit:

@@ -1,0 +1,39 @@
+"""The U-Net of latent diffusion: published sizes, agreement with PyTorch, training."""
+
+import pytest
+
+from agreement import assert_agrees, assert_same_names, predicted
+from foretell.errors import BadInput
+from foretell.model import zoo
+from foretell.model.zoo.latent_unet import PRESETS
+from language import assert_trains
+
+# The weights of the published files (unet/diffusion_pytorch_model of each, whose sizes in fp32 are four bytes each)
+COUNTS = {"sd-1.5": 859_520_964, "sd-2.1": 865_910_724, "sdxl": 2_567_463_684}
+
+SMALL = "width=32/64/64,depth=1/2/0,heads=2/4/4,image=16,text=24,seq=8,blocks=1"
+
+
+@pytest.mark.parametrize(("name", "count"), COUNTS.items())
+def test_parameters(name: str, count: int) -> None:
+    assert predicted(name).parameters == count
+
+
+def test_every_size_is_published() -> None:
+    assert {*COUNTS, "latent_unet"} == set(PRESETS)
+
+
+@pytest.mark.parametrize("more", ["", ",dense=true,added=12,blocks=2", ",dtype=bf16", ",attention=math"])
+def test_agrees_with_pytorch(more: str) -> None:
+    assert_agrees(f"latent_unet:{SMALL}".replace(",blocks=1", more if "blocks" in more else ",blocks=1" + more), batch=2)
+    assert_same_names(f"latent_unet:{SMALL}")
+
+
+def test_trains() -> None:
+    assert_trains(f"latent_unet:{SMALL}", steps=24)
+
+
+@pytest.mark.parametrize(("field", "said"), [("image=66", "image=64"), ("width=40/80", "levels"), ("heads=7/8/8/8", "7")])
+def test_sizes_that_do_not_fit(field: str, said: str) -> None:
+    with pytest.raises(BadInput, match=said):
+        zoo.load(f"latent_unet:{field}")
