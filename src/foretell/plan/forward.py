@@ -20,6 +20,7 @@ from foretell.plan.policies.loss import Loss
 from foretell.plan.policies.offload import Offload
 from foretell.plan.policies.recompute import Recompute
 from foretell.plan.policies.targets import Targets
+from foretell.plan.policies.variant import Variant
 from foretell.plan.policies.wide_adapters import WideAdapters
 from foretell.plan.policy import Policy
 from foretell.plan.refusal import Refusal
@@ -39,6 +40,7 @@ NOTHING: Final[dict[type[Policy], str]] = {
     Base: "it is the form of weights that adapters are trained beside; inference in few bits is not predicted",
     Targets: "it says where adapters are trained, and none are",
     WideAdapters: "it says how adapters are trained, and none are",
+    Variant: "it says how adapters are trained, and none are",
     Compression: "no gradients travel",
     Bucket: "no gradients travel",
     Loss: "it makes gradients of the head beside the loss, and there are none",
