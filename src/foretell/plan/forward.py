@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from foretell.plan.facts import facts
 from foretell.plan.plan import Plan, axis_text, policy_text
 from foretell.plan.policies.base import Base
@@ -83,3 +85,8 @@ def _left(policy: Policy) -> Policy:
     if isinstance(policy, Offload):
         return Offload(moved=tuple(word for word in policy.moved if word == "weights"))
     return type(policy)() if type(policy) in NOTHING else policy
+
+
+def without_training(plan: Plan) -> Plan:
+    """The plan with what it still says where nothing is trained: for a forward pass beside training."""
+    return msgspec.structs.replace(plan, policies=tuple(_left(policy) for policy in plan.policies))
