@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeAlias
 
 import pytest
 import torch
@@ -77,25 +78,28 @@ class Adapted(nn.Module):
         return self.base(x) + self.lora_b(self.lora_a(x)) * 2.0
 
 
-def with_adapters(module: nn.Module, rank: int, inside: bool = False) -> None:
+def with_adapters(module: nn.Module, rank: int, kind: type[Adapted], inside: bool = False) -> None:
     """Every dense layer of a numbered item gets one."""
     for name, child in module.named_children():
         if isinstance(child, nn.Linear) and inside and "router" not in name:
-            setattr(module, name, Adapted(child, rank))
+            setattr(module, name, kind(child, rank))
         else:
-            with_adapters(child, rank, inside or name.isdigit())
+            with_adapters(child, rank, kind, inside or name.isdigit())
 
 
-def real(spec: str, rank: int, batch: int) -> tuple[nn.Module, tuple[torch.Tensor, ...], Callable[..., torch.Tensor]]:
+Real: TypeAlias = tuple[nn.Module, tuple[torch.Tensor, ...], Callable[..., torch.Tensor]]
+
+
+def real(spec: str, rank: int, batch: int, kind: type[Adapted] = Adapted) -> Real:
     module, sample = modules.build(spec), modules.example(spec, batch)
     module.requires_grad_(False)
-    with_adapters(module, rank)
+    with_adapters(module, rank, kind)
     return module, sample.inputs, lambda y: sample.loss(y, sample.target)
 
 
-def measured(spec: str, rank: int, batch: int) -> Measured:
+def measured(spec: str, rank: int, batch: int, kind: type[Adapted] = Adapted) -> Measured:
     with FakeTensorMode():
-        return measure_module(*real(spec, rank, batch))
+        return measure_module(*real(spec, rank, batch, kind))
 
 
 @pytest.mark.parametrize("spec", [LLAMA, GPT, VIT])
@@ -181,7 +185,7 @@ def predicted(plan: str) -> Prediction:
 @pytest.mark.parametrize("form", [form for form, one in FORMATS.items() if not one.products])
 def test_few_bits_save_memory_and_cost_time(form: str) -> None:
     wide, narrow = (predicted(f"dp1 +recompute:block +bf16:pure +lora16{more}") for more in ("", f" +{form}"))
-    assert narrow.memory.by_kind["weights"] < 0.4 * wide.memory.by_kind["weights"]
+    assert narrow.memory.by_kind["weights"] < (0.6 if form == "int8" else 0.4) * wide.memory.by_kind["weights"]
     assert narrow.memory_bytes < wide.memory_bytes
     assert narrow.step_seconds > wide.step_seconds
 
@@ -282,3 +286,32 @@ def test_sums_of_gradients_are_no_wide_product() -> None:
         action = Compute(path, "matmul", "input_gradient", loops, OperatorPart(read=taken, written=given))
         form = FORMATS["bf16:pure"]
         assert (multiplied_in(action, form) is not form) == wide
+
+
+# DoRA
+
+
+class Decomposed(Adapted):
+    """As PEFT 0.21.2 writes it (tuners/lora/dora.py, without dropout); it forgets what the lengths kept at once."""
+
+    def __init__(self, base: nn.Linear, rank: int) -> None:
+        super().__init__(base, rank)
+        self.magnitude = nn.Parameter(torch.ones(base.out_features, dtype=base.weight.dtype))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        base = self.base(x)
+        with torch.no_grad():
+            merged = self.lora_b(self.lora_a(torch.eye(x.shape[-1], dtype=x.dtype))).T
+            lengths = torch.linalg.norm(self.base.weight + 2.0 * merged, dim=1)
+        factor = self.magnitude / lengths
+        plain = base if self.base.bias is None else base - self.base.bias
+        return base + ((factor - 1) * plain + factor * self.lora_b(self.lora_a(x)) * 2.0)
+
+
+@pytest.mark.parametrize("spec", [LLAMA, GPT, VIT])
+def test_dora_is_what_pytorch_counts(spec: str) -> None:
+    ours, theirs = totals(adapted(load(spec, 2), 4, magnitudes=True)), measured(spec, 4, 2, Decomposed)
+    assert ours.parameters == theirs.parameters
+    assert ours.forward.matrix == theirs.forward_flops
+    assert ours.backward.matrix == theirs.backward_flops
+    assert ours.saved_bytes == pytest.approx(theirs.saved_bytes, rel=0.02)

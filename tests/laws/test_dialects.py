@@ -169,7 +169,9 @@ def test_adapters_come_back_or_are_refused(name: str, tmp_path: Path) -> None:
     precision = "bf16:pure" if name == "torchtune" else "bf16"
     wide = "" if name == "torchtune" else " +fp32-adapters"
     data = "dp4:zero3" if name == "torchtune" else "dp4"
-    for adapters in ("", " +nf4-dq", " +adapt:query,value", " +adapt:attention", " +adapt:feed_forward"):
+    forms = ("", " +dora") if name == "torchtune" else ("", " +dora", " +rslora", " +dora,rslora", " +int8")
+    where = (" +nf4-dq", " +adapt:query,value", " +adapt:attention", " +adapt:feed_forward")
+    for adapters in (*forms, *where):
         plan = parse(f"{data} +m2 +{precision} +recompute:block +lora8{wide}{adapters}")
         recipe = taken_apart(plan, batch=16, model=MODEL, sequence=2048, optimizer="adamw8bit")
         if name not in TUNING:

@@ -269,6 +269,8 @@ ADAPTERS_OF_SOME = (
     ("pp2:1f1b +m2 +lora4 +adapt:embeddings", "dp1 +lora4 +adapt:embeddings"),
     ("dp2 +lora4 +nf4", "dp1 +lora4 +nf4"),
     ("dp2 +lora4 +fp32-adapters", "dp1 +lora4"),
+    ("dp2:zero3 +lora4 +dora", "dp1 +lora4 +dora"),
+    ("pp2:1f1b +m2 +lora4 +dora,rslora +recompute:block", "dp1 +lora4 +dora"),
     ("pp2:1f1b dp2 +m2 +lora4 +nf4 +recompute:block", "dp1 +lora4 +nf4"),
 )
 

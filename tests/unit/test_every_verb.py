@@ -36,6 +36,11 @@ ASKED: dict[str, list[tuple[str, ...]]] = {
         ("gpt2:layers=2", "--on", "1xv100-16", "--plan", "dp1", "--batch", "256"),  # what does not fit
     ],
     "fit": [(TINY, "--on", "2xh100"), (TINY, *ON, "--plan", "tp2")],
+    "align": [
+        (TINY, *ON, "--plan", "dp2 +bf16", "--method", "dpo"),
+        ("gpt2:layers=2", *ON, "--plan", "dp2 +bf16", "--method", "ppo", "--lengths", "12,20", "--price", "2"),
+        ("gpt2:layers=2", *ON, "--plan", "dp1 +bf16", "--method", "grpo", "--lengths", "12,20"),
+    ],
     "capacity": [(TINY, "--on", "2xtpu-v5p", "--batch", "8", "--plan", "dp2 +bf16")],
     "plan": [
         (TINY, *ON, *FEW),

@@ -141,9 +141,7 @@ def test_what_is_not_as_it_says_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        (f"{TRL}use_dora: true\n", "DoRA"),
         (f"{TRL}deepspeed: ds.json\n", "DeepSpeed"),
-        (TRL.replace("load_in_4bit", "load_in_8bit"), "8 bits"),
         (TRL.replace("[q_proj, v_proj]", "[q_proj, gate_proj]"), "no plan has a word"),
         (f"{AXOLOTL}rl: dpo\n", "preferences"),
         (AXOLOTL.replace("adapter: qlora", "adapter: vera"), "vera"),

@@ -118,6 +118,18 @@ def optimizers(key: str) -> KeyChoice:
     )
 
 
+def variants(**keys: str) -> Formula:
+    """Variants of LoRA by the keys that turn them on; what a file has no key for is refused."""
+
+    def write(recipe: Recipe) -> Document:
+        return {keys[word]: True for word in recipe.variant if word in keys}
+
+    def read(document: Document) -> Figures:
+        return {"variant": tuple(word for word, key in keys.items() if document.get(key))}
+
+    return Formula(tuple(keys.values()), write, read)
+
+
 HUB: Final[Mapping[str, str]] = {
     "deepseek-v2": "deepseek-ai/DeepSeek-V2",
     "deepseek-v2-lite": "deepseek-ai/DeepSeek-V2-Lite",

@@ -26,6 +26,7 @@ from foretell.plan.policies.overlap import Overlap
 from foretell.plan.policies.precision import Precision
 from foretell.plan.policies.recompute import Recompute
 from foretell.plan.policies.targets import Targets
+from foretell.plan.policies.variant import Variant
 from foretell.plan.policies.wide_adapters import WideAdapters
 from foretell.plan.policy import Policy
 from foretell.plan.strategies.context import Context
@@ -77,6 +78,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
     adapted: tuple[str, ...] = ()  # where adapters stand; nothing: beside all dense layers
     base: str = ""  # the form of frozen weights; empty: as the precision says
     wide_adapters: bool = False  # whether adapters are in fp32 beside 16-bit weights
+    variant: tuple[str, ...] = ()  # dora, rslora
     recompute: str = "none"  # or attention, block, full, every2, first4, ...
     offload: tuple[str, ...] = ()
     overlap: str = "trainer"
@@ -99,7 +101,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
         if self.experts == 1 or self.dispatch == USUAL:
             self._set(dispatch="")
         if not self.adapter:
-            self._set(adapted=(), base="", wide_adapters=False)
+            self._set(adapted=(), base="", wide_adapters=False, variant=())
         if self.tensor == 1:
             self._set(sequence_parallel=False)
         if self.context == 1:
@@ -213,6 +215,8 @@ def _policy_figures(policy: Policy) -> dict[str, Any]:
             return {"base": policy.form}
         case WideAdapters():
             return {"wide_adapters": policy.wide}
+        case Variant():
+            return {"variant": policy.how}
         case Recompute():
             return {"recompute": policy.option}
         case Offload():
@@ -249,6 +253,7 @@ def put_together(recipe: Recipe) -> Plan:
         Targets(where=recipe.adapted),
         Base(form=recipe.base),
         WideAdapters(wide=recipe.wide_adapters),
+        Variant(how=recipe.variant),
         Recompute.of_option(recipe.recompute),
         Offload(moved=recipe.offload),
         Overlap(when=recipe.overlap),

@@ -13,7 +13,7 @@ import re
 import shlex
 from typing import Any, Final, cast
 
-from foretell.dialects._adapters import checkpoint, optimizers, targets
+from foretell.dialects._adapters import checkpoint, optimizers, targets, variants
 from foretell.dialects._arguments import CHECKPOINTING, COMPILED
 from foretell.dialects._dialect import Dialect
 from foretell.dialects._formats import YAML
@@ -46,6 +46,8 @@ def _adapters(recipe: Recipe) -> Document:
     document |= {"lora_alpha": 2 * recipe.adapter, "lora_dropout": 0.0, _CAST: recipe.wide_adapters}
     if quantized:
         document |= {"load_in_4bit": True, "bnb_config_kwargs.bnb_4bit_use_double_quant": recipe.base == "nf4-dq"}
+    elif recipe.base == "int8":
+        document["load_in_8bit"] = True
     return document
 
 
@@ -62,7 +64,7 @@ def _read_adapters(document: Document) -> Figures:
         raise BadInput(what, fix=f"load_in_4bit in place of {close[0]}" if close else "load_in_4bit: true, or lora")
     figures: Figures = {
         "adapter": document.get("lora_r", 8),
-        "base": "",
+        "base": "int8" if document.get("load_in_8bit") else "",
         "wide_adapters": document.get(_CAST) is not False,
     }
     if document.get("load_in_4bit"):  # loaders/model.py asks bitsandbytes for it unless told otherwise
@@ -153,9 +155,9 @@ _FREE = """
     debug early_stopping_patience eval* evals_per_epoch flash_attention* fsdp_config.*state_dict_type
     fsdp_config.*cpu_ram_efficient_loading fsdp_config.*transformer_layer_cls_to_wrap fsdp_config.*sync_module_states
     fsdp_config.*use_orig_params fsdp_config.*limit_all_gathers gradient_checkpointing_kwargs* group_by_length=False
-    hub_* learning_rate load_in_8bit=False local_rank logging_steps lora_alpha lora_dropout lora_fan_in_fan_out
+    hub_* learning_rate local_rank logging_steps lora_alpha lora_dropout lora_fan_in_fan_out
     lora_model_dir loss_watchdog_* lr_scheduler* max_grad_norm max_steps mlflow_* model_type num_epochs output_dir
-    pad_to_sequence_len peft_use_rslora resume_from_checkpoint sample_packing=True eval_sample_packing
+    pad_to_sequence_len resume_from_checkpoint sample_packing=True eval_sample_packing
     save_* saves_per_epoch sdp_attention seed shuffle_merged_datasets special_tokens* strict test_datasets tf32
     tokenizer_* tokens torchdistx_path train_on_inputs trust_remote_code val_set_size wandb_* warmup_* weight_decay
     xformers_attention eager_attention=False is_*_derived_model dataset_prepared_path
@@ -163,11 +165,9 @@ _FREE = """
 
 _REFUSED = {
     "rl": "training on preferences or rewards, which no file tells a plan here | supervised fine-tuning",
-    "peft_use_dora": "DoRA, whose norms of every weight no plan has | without peft_use_dora",
     "peft.weight_dtype": "weights that torchao or bitsandbytes is told by `peft` | load_in_4bit: true",
     "lora_target_parameters": "adapters beside weights that are no layers, which no plan names | lora_target_linear",
     "relora": "adapters that are merged on the way, which no plan has | without relora",
-    "load_in_8bit": "a base in 8 bits, which no plan has | load_in_4bit: true",
     "gptq": "a base of GPTQ, which the plan says: +gptq4 | load_in_4bit: true",
     "context_parallel_size=[2-9]*": "ranks that share a sequence | a plan on the command line: cp2",
     "tensor_parallel_size=[2-9]*": "ranks that share a layer | a plan on the command line: tp2",
@@ -189,10 +189,11 @@ DIALECT = Dialect(
         Formula(("deepspeed", "fsdp", "fsdp_version", *(f"{_FSDP}{one}" for one in _OPTIONS)), _storage, _read_storage),
         Formula(("bf16", "fp16"), _precision, _read_precision),
         Formula(
-            ("adapter", "lora_r", _CAST, "load_in_4bit", "bnb_config_kwargs.bnb_4bit_use_double_quant"),
+            ("adapter", "lora_r", _CAST, "load_in_8bit", "load_in_4bit", "bnb_config_kwargs.bnb_4bit_use_double_quant"),
             _adapters,
             _read_adapters,
         ),
+        variants(dora="peft_use_dora", rslora="peft_use_rslora"),
         Formula((*_TARGETS.keys, "lora_target_linear"), _where, _read_where),
         CHECKPOINTING,
         COMPILED,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import shlex
 
-from foretell.dialects._adapters import checkpoint, optimizers, targets
+from foretell.dialects._adapters import checkpoint, optimizers, targets, variants
 from foretell.dialects._arguments import BATCHES, COMPILED, FREE, liger
 from foretell.dialects._dialect import Dialect
 from foretell.dialects._formats import YAML
@@ -55,6 +55,8 @@ def _adapters(recipe: Recipe) -> Document:
             "quantization_type": recipe.base.removesuffix("-dq"),
             "double_quantization": recipe.base == "nf4-dq",
         }
+    elif recipe.base == "int8":
+        document |= {"quantization_bit": 8, "quantization_method": "bnb"}
     return document
 
 
@@ -65,11 +67,11 @@ def _read_adapters(document: Document) -> Figures:
     if method == "full":
         return {"adapter": 0}
     bits = document.get("quantization_bit")
-    if bits not in (None, 4):
-        raise BadInput(f"quantization_bit is {bits}: no plan has a base of so many bits", fix="4")
+    if bits not in (None, 4, 8):
+        raise BadInput(f"quantization_bit is {bits}: no plan has a base of so many bits", fix="4 or 8")
     form = str(document.get("quantization_type", "nf4"))
     double = form == "nf4" and document.get("double_quantization", True)
-    base = "" if bits is None else "nf4-dq" if double else form
+    base = {None: "", 8: "int8"}.get(bits, "nf4-dq" if double else form)
     return {"adapter": document.get("lora_rank", 8), "wide_adapters": True, "base": base}
 
 
@@ -96,7 +98,7 @@ def _read_storage(document: Document) -> Figures:
 
 
 _FREE = """
-    cutoff_len lora_alpha lora_dropout use_rslora template trust_remote_code flash_attn packing=True
+    cutoff_len lora_alpha lora_dropout template trust_remote_code flash_attn packing=True
     neat_packing preprocessing_* mask_history train_on_prompt plot_loss val_size max_samples tokenized_path media_dir
     loraplus_* pissa_* create_new_adapter image_max_pixels video_max_pixels ray_* streaming mix_strategy
     use_swanlab swanlab_* double_quantization
@@ -104,7 +106,6 @@ _FREE = """
 
 _REFUSED = {
     "stage=[!s]*": "another task than supervised fine-tuning, which no file tells a plan here | stage: sft",
-    "use_dora": "DoRA, whose norms of every weight no plan has | without use_dora",
     "use_llama_pro": "layers that are added, which no plan has | without use_llama_pro",
     "use_apollo": "APOLLO, whose projections no plan has | without use_apollo",
     "use_galore": "GaLore, whose projections no plan has | without use_galore",
@@ -134,6 +135,7 @@ DIALECT = Dialect(
             _adapters,
             _read_adapters,
         ),
+        variants(dora="use_dora", rslora="use_rslora"),
         targets("lora_target", "all", saved="additional_target", as_text=True),
         KeyChoice(
             "recompute",

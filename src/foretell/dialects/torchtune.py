@@ -10,7 +10,7 @@ from __future__ import annotations
 import shlex
 from typing import Final
 
-from foretell.dialects._adapters import ATTENTION, words
+from foretell.dialects._adapters import ATTENTION, variants, words
 from foretell.dialects._dialect import Dialect
 from foretell.dialects._formats import YAML
 from foretell.dialects._recipe import Recipe
@@ -108,7 +108,6 @@ _FREE = """
 """
 
 _REFUSED = {
-    "model.use_dora": "DoRA, whose norms of every weight no plan has | without use_dora",
     "model.apply_lora_to_output": "an adapter beside the head, which no plan has | apply_lora_to_output: false",
     "optimizer_in_bwd": "updates inside the backward pass, which no plan has | optimizer_in_bwd: false",
     "tensor_parallel_dim=[2-9]*": "ranks that share a layer | a plan on the command line: tp2",
@@ -132,6 +131,7 @@ DIALECT = Dialect(
             _model,
             _read_model,
         ),
+        variants(dora="model.use_dora"),
         Same("tokenizer.max_seq_len", "sequence"),
         Same("batch_size", "micro_batch"),
         Same("gradient_accumulation_steps", "microbatches", 1),

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import shlex
 
-from foretell.dialects._adapters import checkpoint, optimizers, targets
+from foretell.dialects._adapters import checkpoint, optimizers, targets, variants
 from foretell.dialects._arguments import BATCHES, COMPILED, DEEPSPEED, FREE, SHARDED, checkpointing, liger
 from foretell.dialects._dialect import Dialect
 from foretell.dialects._formats import YAML
@@ -52,13 +52,16 @@ def _adapters(recipe: Recipe) -> Document:
         document |= {"load_in_4bit": True, "bnb_4bit_quant_type": recipe.base.removesuffix("-dq"), **double}
         if recipe.storage != "replicated":  # FSDP takes shares of floating-point tensors alone
             document["bnb_4bit_quant_storage"] = "bfloat16"
+    elif recipe.base == "int8":
+        document["load_in_8bit"] = True
     return document
 
 
 def _read_adapters(document: Document) -> Figures:
     if not document.get("use_peft"):
         return {"adapter": 0}
-    figures: Figures = {"adapter": document.get("lora_r", 16), "wide_adapters": True, "base": ""}
+    base = "int8" if document.get("load_in_8bit") else ""
+    figures: Figures = {"adapter": document.get("lora_r", 16), "wide_adapters": True, "base": base}
     if document.get("load_in_4bit"):
         form = str(document.get("bnb_4bit_quant_type", "nf4"))
         figures["base"] = f"{form}-dq" if form == "nf4" and document.get("use_bnb_nested_quant") else form
@@ -66,14 +69,12 @@ def _read_adapters(document: Document) -> Figures:
 
 
 _REFUSED = {
-    "load_in_8bit": "a base in 8 bits, which no plan has | load_in_4bit: true",
-    "use_dora": "DoRA, whose norms of every weight no plan has | without use_dora",
     "tensor_parallel*": "a mesh of its own | a plan on the command line",
     **DEEPSPEED,
 }
 
 _FREE = """
-    lora_alpha lora_dropout lora_task_type use_rslora model_revision trust_remote_code attn_implementation
+    lora_alpha lora_dropout lora_task_type model_revision trust_remote_code attn_implementation
     assistant_only_loss completion_only_loss chat_template_path eos_token pad_token shuffle_dataset packing_strategy
     activation_offloading=False packing=True padding_free=False neftune_noise_alpha
 """
@@ -93,12 +94,13 @@ DIALECT = Dialect(
         Formula(("bf16", "fp16", "dtype", "torch_dtype"), _precision, _read_precision),
         Formula(
             (
-                *("use_peft", "lora_r", "load_in_4bit", "bnb_4bit_quant_type", "use_bnb_nested_quant"),
+                *("use_peft", "lora_r", "load_in_8bit", "load_in_4bit", "bnb_4bit_quant_type", "use_bnb_nested_quant"),
                 "bnb_4bit_quant_storage",
             ),
             _adapters,
             _read_adapters,
         ),
+        variants(dora="use_dora", rslora="use_rslora"),
         targets("lora_target_modules", "all-linear", saved="lora_modules_to_save"),
         checkpointing("block"),
         COMPILED,

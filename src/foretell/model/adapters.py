@@ -5,6 +5,10 @@ r x in, B of out x r, and a number s. Which layers: all dense ones of the layers
 included; not embeddings, norms, the head, nor what chooses experts (`all-linear` of PEFT, which
 leaves the head out too); or some of them by name. An adapter runs as PEFT and torchtune write it: two
 products, a scaling, a sum.
+
+DoRA (Liu et al. 2024, arXiv 2402.09353), section 4: the columns of W + s B A have a length of 1 times a trained
+magnitude. PEFT 0.21 (tuners/lora/dora.py) makes B A by sending an identity matrix through both, adds W, takes the
+lengths, which have no gradient (section 4.3), and scales what the layer and its adapter made, both of which it keeps.
 """
 
 from __future__ import annotations
@@ -35,6 +39,9 @@ from foretell.units import product
 THIN: Final = "adapter"
 """The dim between the two matrices of an adapter; its size is their rank."""
 
+BASIS: Final = "basis"
+"""The rows of an identity matrix that goes through both, to find their product."""
+
 WIDE: Final = "fp32"
 HALVES: Final = ("bf16", "fp16")
 """What wide adapters are kept in, and the types of weights beside which that is another."""
@@ -43,6 +50,8 @@ SCORES: Final = (Elementwise, Softmax, View, Broadcast, Reduce)
 """What scores of experts go through before the best are chosen."""
 
 BACKWARD: Final = PARTS[1:]
+
+MAGNITUDE: Final = "lora_magnitude_vector"
 
 TARGETS: Final = {
     "query": ("query", "q_proj", "wq"),
@@ -70,17 +79,18 @@ def adapted(
     base: str = "",
     embeddings: bool = False,
     wide: bool = False,
+    magnitudes: bool = False,
 ) -> Graph:
     """The model with adapters of this rank; `only` beside layers with these words in their paths.
 
     Weights that could have an adapter are kept in the form `base` (`quantized.FORMATS`), where one is given. `wide`:
-    adapters are in fp32 whatever the weights are in.
+    adapters are in fp32 whatever the weights are in. `magnitudes`: they are those of DoRA.
     """
     flat = unfold(graph.blocks)
     chosen = adaptable(graph, only)
     dense = adaptable(graph) if base else Places()
     whole = tables(graph) if embeddings else Places()
-    writer = _AdapterWriter(flat, wide)
+    writer = _AdapterWriter(flat, wide, magnitudes)
     at = 0
     repetitions: list[tuple[Block, int]] = []  # each repetition of each block, and where it ends
     for place, block in enumerate(graph.blocks):
@@ -158,8 +168,8 @@ def _chooses(block: Block, node: Node) -> bool:
 class _AdapterWriter:
     """Writes the model down once more: its weights frozen, adapters after some of its operators."""
 
-    def __init__(self, flat: Flat, wide: bool) -> None:
-        self.wide = wide
+    def __init__(self, flat: Flat, wide: bool, magnitudes: bool) -> None:
+        self.wide, self.magnitudes = wide, magnitudes
         self.tensors = [msgspec.structs.replace(tensor, trainable=False) for tensor in flat.tensors]
         self.nodes: list[Node] = []
         self._instead: dict[int, int] = {}  # outputs of frozen layers to the sums that are read instead
@@ -197,30 +207,89 @@ class _AdapterWriter:
         frozen = self.tensors[y].dtype
         wider = self.wide and frozen in HALVES
         read = self._elementwise(node, "cast", {"x": x}, WIDE) if wider else x
-        low = self._product(node, "lora_a", read, inner, thin, rows + thin)
-        high = self._product(node, "lora_b", low, thin, out, self.tensors[y].dims)
+        first, second = self._weight(node, "lora_a", read, inner, thin), self._weight(node, "lora_b", read, thin, out)
+        low = self._product(node, read, first, inner, thin, rows + thin)
+        high = self._product(node, low, second, thin, out, self.tensors[y].dims)
+        made = y
+        if self.magnitudes:
+            factor = self._factor(node, first, second)
+            less = self._elementwise(node, "scale", {"x": factor})
+            plain = self._repeated(node, "add", y, {"w": _operand(node, "b")}) if _has(node, "b") else y
+            made = self._elementwise(node, "add", {"x": y, "z": self._repeated(node, "multiply", plain, {"z": less})})
+            high = self._repeated(node, "multiply", high, {"z": factor})
         scaled = self._elementwise(node, "scale", {"x": high})
-        total = self._elementwise(node, "add", {"x": y, "z": scaled}, WIDE if wider else "")
+        total = self._elementwise(node, "add", {"x": made, "z": scaled}, WIDE if wider else "")
         self._instead[y] = self._elementwise(node, "cast", {"x": total}, frozen) if wider else total
         for view in self._views.get(y, ()):  # what looked at the output looks at the sum
             self.tensors[view] = msgspec.structs.replace(self.tensors[view], storage=self._instead[y])
 
-    def _product(self, node: Node, name: str, x: int, inner: Dims, out: Dims, shape: Dims) -> int:
+    def _factor(self, node: Node, first: int, second: int) -> int:
+        """DoRA's magnitude over the length of each column of the merged weight, made anew in each forward pass."""
+        thin, inner, out = self.tensors[first].dims[:1], _dims(node, "in"), _dims(node, "out")
+        dtype, weight = self.tensors[first].dtype, _operand(node, "w")
+        basis = (Dim(BASIS, product(dim.size for dim in inner)),)
+        eye = self._node(node.path, Elementwise("fill"), {"item": basis + inner}, (), basis + inner, (), dtype, ())
+        low = self._product(node, eye, first, inner, thin, basis + thin, gradients=())
+        merged = self._product(node, low, second, thin, out, basis + out, gradients=())
+        if self.tensors[weight].dtype != dtype or self.tensors[weight].form:
+            weight = self._elementwise(node, "cast", {"x": weight}, dtype, ())
+        merged = self._elementwise(node, "scale", {"x": merged}, "", ())
+        merged = self._elementwise(node, "add", {"x": merged, "z": weight}, "", ())
+        lengths = self._node(
+            node.path, Reduce("norm"), {"kept": out, "reduced": basis}, (Operand("x", merged),), out, (), "", ()
+        )
+        magnitude = self._tensor(out, dtype, "parameter", f"{node.path}.{MAGNITUDE}.weight", trainable=True)
+        return self._repeated(node, "multiply", lengths, {"w": magnitude})
+
+    def _weight(self, node: Node, name: str, x: int, inner: Dims, out: Dims) -> int:
         """One of the two matrices of an adapter, stored as that of the layer itself is."""
-        path, experts = f"{node.path}.{name}", _dims(node, "expert")
         grouped = isinstance(node.operator, GroupedMatmul)
-        dims = (*experts, *inner, *out) if grouped else (*out, *inner)
+        dims = (*_dims(node, "expert"), *inner, *out) if grouped else (*out, *inner)
         dtype = self.tensors[x if self.wide else _operand(node, "w")].dtype
-        weight = self._tensor(dims, dtype, "parameter", f"{path}.weight", trainable=True)
+        return self._tensor(dims, dtype, "parameter", f"{node.path}.{name}.weight", trainable=True)
+
+    def _product(
+        self,
+        node: Node,
+        x: int,
+        weight: int,
+        inner: Dims,
+        out: Dims,
+        shape: Dims,
+        gradients: tuple[str, ...] = BACKWARD,
+    ) -> int:
         loops = {loop.name: loop.dims for loop in node.loops} | {"in": inner, "out": out}
+        if not gradients:
+            loops["row"] = shape[:1]
         others = [operand for operand in node.inputs if operand.name == "offsets"]
         inputs = (Operand("x", x), Operand("w", weight), *others)
-        return self._node(path, node.operator, loops, inputs, shape, (x, weight, *(o.tensor for o in others)))
+        path = self.tensors[weight].name.rpartition(".")[0]
+        keeps = (x, weight, *(o.tensor for o in others))
+        return self._node(path, node.operator, loops, inputs, shape, keeps, "", gradients)
 
-    def _elementwise(self, node: Node, function: str, operands: dict[str, int], dtype: str = "") -> int:
+    def _elementwise(
+        self,
+        node: Node,
+        function: str,
+        operands: dict[str, int],
+        dtype: str = "",
+        gradients: tuple[str, ...] = BACKWARD[:1],
+    ) -> int:
         shape = self.tensors[operands["x"]].dims
         inputs = tuple(Operand(name, number) for name, number in operands.items())
-        return self._node(node.path, Elementwise(function), {"item": shape}, inputs, shape, (), dtype)
+        return self._node(node.path, Elementwise(function), {"item": shape}, inputs, shape, (), dtype, gradients)
+
+    def _repeated(self, node: Node, function: str, x: int, other: dict[str, int]) -> int:
+        """A function of a tensor and a smaller one that repeats."""
+        shape, small = self.tensors[x].dims, self.tensors[next(iter(other.values()))]
+        loops = {
+            "item": tuple(dim for dim in shape if dim in small.dims),
+            "repeat": tuple(dim for dim in shape if dim not in small.dims),
+        }
+        inputs = (Operand("x", x), *(Operand(name, number) for name, number in other.items()))
+        keeps = (x, *other.values()) if function == "multiply" else ()
+        dtype = WIDE if WIDE in (small.dtype, self.tensors[x].dtype) else ""
+        return self._node(node.path, Broadcast(function), loops, inputs, shape, keeps, dtype, BACKWARD)
 
     def _node(
         self,
@@ -230,11 +299,11 @@ class _AdapterWriter:
         inputs: tuple[Operand, ...],
         shape: Dims,
         keeps: tuple[int, ...],
-        dtype: str = "",
+        dtype: str,
+        gradients: tuple[str, ...],
     ) -> int:
         """An operator with all the gradients it can have: `as_trained` takes away what nobody needs."""
         output = self._tensor(shape, dtype or self.tensors[inputs[0].tensor].dtype)
-        gradients = BACKWARD[:1] if isinstance(operator, Elementwise) else BACKWARD
         over = tuple(Loop(name, dims) for name, dims in loops.items())
         self.nodes.append(Node(path, operator, over, inputs, (output,), keeps, gradients))
         return output
@@ -273,6 +342,10 @@ def _equal(flat: Flat, one: int, other: int, length: int) -> bool:
 
 def _dims(node: Node, name: str) -> Dims:
     return next((loop.dims for loop in node.loops if loop.name == name), ())
+
+
+def _has(node: Node, name: str) -> bool:
+    return any(operand.name == name for operand in node.inputs)
 
 
 def _operand(node: Node, name: str) -> int:

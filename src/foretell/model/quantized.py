@@ -72,6 +72,25 @@ FORMATS: Final = {
         source="Frantar et al. 2022 (GPTQ), arXiv 2210.17323, groups of 128; AutoGPTQ's layer for training widens "
         "with PyTorch's own operators, and its product keeps what they made",
     ),
+    "awq4": QuantizedFormat(
+        stored=1 / 2 + (HALF + 1 / 2) / 128,
+        read=1 / 2 + (HALF + 1 / 2) / 128,
+        written=0,
+        launches=1,
+        source="Lin et al. 2023 (AWQ), arXiv 2306.00978, groups of 128; AutoAWQ, awq/modules/linear/gemm.py, "
+        "WQLinearMMFunction: with 1,024 rows or more one kernel widens the weight before the product, and again in "
+        "the backward pass",
+    ),
+    "int8": QuantizedFormat(
+        stored=1,  # an fp32 scale for each row, of thousands of weights
+        read=1 + HALF,  # a copy in 16 bits, scaled in place
+        written=HALF,
+        launches=2,
+        source="Dettmers et al. 2022 (LLM.int8()), arXiv 2208.07339; bitsandbytes 0.50.2, autograd/_functions.py, "
+        "MatMul8bitLt: the backward pass widens the weight in two kernels. The forward pass multiplies in 8 bits after "
+        "it has quantised its input and taken outliers apart, which is priced as the same widening and a product in 16 "
+        "bits: appendix D of the paper has it slower than 16 bits below 6.7B parameters",
+    ),
     "fp8-weights": QuantizedFormat(
         stored=1,  # a scale for each tensor
         read=0,

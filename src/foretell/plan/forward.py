@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from foretell.plan.facts import facts
 from foretell.plan.plan import Plan, axis_text, policy_text
 from foretell.plan.policies.base import Base
@@ -20,6 +22,7 @@ from foretell.plan.policies.loss import Loss
 from foretell.plan.policies.offload import Offload
 from foretell.plan.policies.recompute import Recompute
 from foretell.plan.policies.targets import Targets
+from foretell.plan.policies.variant import Variant
 from foretell.plan.policies.wide_adapters import WideAdapters
 from foretell.plan.policy import Policy
 from foretell.plan.refusal import Refusal
@@ -39,6 +42,7 @@ NOTHING: Final[dict[type[Policy], str]] = {
     Base: "it is the form of weights that adapters are trained beside; inference in few bits is not predicted",
     Targets: "it says where adapters are trained, and none are",
     WideAdapters: "it says how adapters are trained, and none are",
+    Variant: "it says how adapters are trained, and none are",
     Compression: "no gradients travel",
     Bucket: "no gradients travel",
     Loss: "it makes gradients of the head beside the loss, and there are none",
@@ -81,3 +85,8 @@ def _left(policy: Policy) -> Policy:
     if isinstance(policy, Offload):
         return Offload(moved=tuple(word for word in policy.moved if word == "weights"))
     return type(policy)() if type(policy) in NOTHING else policy
+
+
+def without_training(plan: Plan) -> Plan:
+    """The plan with what it still says where nothing is trained: for a forward pass beside training."""
+    return msgspec.structs.replace(plan, policies=tuple(_left(policy) for policy in plan.policies))

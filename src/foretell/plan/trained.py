@@ -11,6 +11,7 @@ from foretell.plan.policies.base import Base
 from foretell.plan.policies.lora import Lora
 from foretell.plan.policies.precision import Precision
 from foretell.plan.policies.targets import Targets
+from foretell.plan.policies.variant import Variant
 from foretell.plan.policies.wide_adapters import WideAdapters
 
 
@@ -21,19 +22,21 @@ class TrainedWeights(NamedTuple):
     where: tuple[str, ...]
     base: str
     wide: bool = False
+    magnitudes: bool = False
 
     def of(self, graph: Graph) -> Graph:
         """The model with its adapters, or as it is."""
         if not self.rank:
             return graph
         only = tuple(word for word in self.where if word != EMBEDDINGS)
-        return adapted(graph, self.rank, only, self.base, EMBEDDINGS in self.where, self.wide)
+        return adapted(graph, self.rank, only, self.base, EMBEDDINGS in self.where, self.wide, self.magnitudes)
 
 
 def trained_weights(plan: Plan) -> TrainedWeights:
     """What a plan says of them."""
     wide = plan.policy(WideAdapters).wide and not plan.policy(Precision).format.autocast
-    return TrainedWeights(plan.policy(Lora).rank, plan.policy(Targets).where, plan.policy(Base).form, wide)
+    magnitudes = "dora" in plan.policy(Variant).how
+    return TrainedWeights(plan.policy(Lora).rank, plan.policy(Targets).where, plan.policy(Base).form, wide, magnitudes)
 
 
 def as_trained_by(plan: Plan, graph: Graph) -> Graph:

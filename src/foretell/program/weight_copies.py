@@ -33,12 +33,10 @@ class WeightCopy(NamedTuple):
 def weight_copies(layout: Layout, at: int, node: Node) -> Iterator[WeightCopy]:
     """Autocast casts a weight for each product, which keeps the copy; few bits are widened for each use,
     unless the product reads them as they lie."""
-    if node.kind not in PRODUCTS:
-        return
     block = layout.graph.blocks[at]
     for operand in node.inputs:
         tensor = layout.graph.tensor(block, operand.tensor)
-        if tensor.role != "parameter" or not (tensor.form or layout.autocast):
+        if tensor.role != "parameter" or not (tensor.form or (layout.autocast and node.kind in PRODUCTS)):
             continue
         form = FORMATS[tensor.form] if tensor.form else None
         if form is not None and form.products:

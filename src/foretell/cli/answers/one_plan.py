@@ -11,6 +11,7 @@ import msgspec
 from foretell.cli.answers.form import MAYBE, AnswerForm
 from foretell.cli.rank_figures import CommunicationRow
 from foretell.model.analysis import Analysis
+from foretell.oracle.alignment import Alignment
 from foretell.oracle.anchored import AnchorFinding as Corrected
 from foretell.oracle.capacity import Capacity
 from foretell.oracle.changes import PlanChange
@@ -118,6 +119,7 @@ FORMS = (
     AnswerForm("analyze", Analysis, "what a model needs, before any plan or cluster"),
     AnswerForm("program", ProgramAnswer, "what each rank computes, sends and holds"),
     AnswerForm("predict", PredictAnswer, "one step under a plan"),
+    AnswerForm("align", Alignment, "a step of a method after pre-training, phase by phase"),
     AnswerForm("capacity", Capacity, "what a step holds in tensors, where no step has a time"),
     AnswerForm("fit", FitAnswer, "whether a model fits, and with which plan"),
     AnswerForm("fit --tuning", Tuning, "ways to fine-tune, from all weights to four bits"),

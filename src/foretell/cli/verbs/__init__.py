@@ -5,6 +5,7 @@ VERBS = {
     "program": "What each rank computes, sends and holds under a plan.",
     "predict": "Step time, throughput, MFU and memory of a plan, and what limits it.",
     "fit": "Whether a model fits a cluster, with which plan, or what would fit.",
+    "align": "DPO, reward training, GRPO and PPO: a step, phase by phase.",
     "capacity": "Memory alone, on devices whose step time nobody measured.",
     "plan": "The plan to run, the fastest one, and one that saves memory.",
     "why": "Why a plan loses to the best one, change by change.",

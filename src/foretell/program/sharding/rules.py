@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from foretell.model.adapters import THIN
+from foretell.model.adapters import BASIS, THIN
 from foretell.model.graph import Block, Graph, Node, Tensor
 from foretell.model.operator import Need
 from foretell.model.operators.attention import Attention
@@ -222,7 +222,8 @@ class ShardingRules:
     def _why_whole(self, node: Node, arriving: dict[str, Placement]) -> str:
         if any(isinstance(where, Sharded | Routed) for where in arriving.values()):
             return "no rule says how its loops can be divided"
-        return "what it reads is whole on every rank" if isinstance(node.operator, HEAVY) else ""
+        of_weights = any(dim.name == BASIS for loop in node.loops for dim in loop.dims)  # nobody's samples: no loss
+        return "what it reads is whole on every rank" if isinstance(node.operator, HEAVY) and not of_weights else ""
 
     def _routed(self, at: int, node: Node, arriving: dict[str, Placement]) -> Decision:
         places: dict[LoopDim, None] = {}

@@ -1,0 +1,142 @@
+"""foretell align: a step of DPO, reward training, GRPO or PPO, phase by phase."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import click
+
+from foretell.cli.amounts import read_price
+from foretell.cli.main import NOTHING_FITS
+from foretell.cli.request_options import (
+    BATCH,
+    CALIBRATION,
+    MODEL,
+    ON,
+    OPTIMIZER,
+    PLAN,
+    READING,
+    SEQ,
+    TRAINER,
+    asks,
+    on_cluster,
+    tell,
+    under_plan,
+)
+from foretell.cli.training_options import positive
+from foretell.errors import BadInput
+
+if TYPE_CHECKING:
+    from foretell.oracle.alignment import Question
+    from foretell.oracle.request import Request
+    from foretell.oracle.rollout import Answers
+
+EXAMPLE = (
+    "foretell align llama3-8b --method grpo --on 16xh100 --plan 'dp16:zero3 +m16 +recompute:block +bf16' "
+    "--batch 128 --answers 16 --prompt 256 --lengths 1000,4096"
+)
+
+
+@click.command("align", short_help="A step of DPO, reward training, GRPO or PPO.")
+@asks(MODEL, READING, PLAN, ON, BATCH, SEQ, TRAINER, OPTIMIZER, CALIBRATION)
+@click.option("--method", metavar="NAME", help="dpo, reward, grpo or ppo.")
+@click.option("--answers", type=int, metavar="N", help="Answers that are written to each prompt (1).")
+@click.option("--prompt", type=int, metavar="N", help="Tokens of a prompt (512).")
+@click.option("--lengths", metavar="FILE", help="Tokens of each answer, one a line; or MEAN,MAXIMUM: 1000,4096.")
+@click.option("--padded", is_flag=True, help="Rows of training as long as the longest answer.")
+@click.option("--updates", type=int, default=1, metavar="N", help="Optimizer steps over the answers of a step (1).")
+@click.option("--epochs", type=int, default=1, metavar="N", help="How often these go through all answers (1).")
+@click.option("--reference", is_flag=True, help="GRPO with a penalty for leaving a reference.")
+@click.option("--remembered", is_flag=True, help="The reference's logarithms were taken before training.")
+@click.option("--reward", metavar="MODEL", help="The reward model, if it is not as large as the policy.")
+@click.option("--critic", metavar="MODEL", help="The critic, likewise.")
+@click.option("--rollout", metavar="WORD", help="Ranks of a replica that writes: tp4 (the fastest).")
+@click.option("--slots", type=int, metavar="N", help="Answers in flight on a replica, at most (1024).")
+@click.option("--place", metavar="WORD", help="Rollouts together, host or apart (the fastest).")
+@click.option("--price", callback=read_price, metavar="P", help="Also print the cost, at this price of a GPU-hour.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+def command(
+    request: Request,
+    method: str | None,
+    answers: int | None,
+    prompt: int | None,
+    lengths: str | None,
+    price: float | None,
+    as_json: bool,
+    **options: str | int | bool | None,
+) -> None:
+    """A step of a method after pre-training: its phases, their memory, and where rollouts run.
+
+    The batch is in pairs (dpo, reward; --seq: tokens of each answer with its prompt) or in
+    prompts (grpo, ppo). A plan of fewer ranks than the cluster leaves the others to rollouts.
+    The exit code is 1 if no way fits.
+    """
+    from foretell.cli.align_pages import align_page
+    from foretell.oracle.alignment import aligned
+
+    if method is None:
+        raise BadInput("no method is given", where="--method", fix="dpo, reward, grpo or ppo")
+    request = under_plan(on_cluster(request, EXAMPLE))
+    question = _question(request, method, _written(request, (answers, prompt, lengths)), options)
+    found = aligned(question, positive(price, "--price"))
+    tell(found, align_page, request, as_json)
+    if not found.way.fits:
+        raise click.exceptions.Exit(NOTHING_FITS)
+
+
+def _written(request: Request, said: tuple[int | None, int | None, str | None]) -> Answers | None:
+    """The answers that are written, where any are described."""
+    from foretell.oracle.lengths import read_lengths
+    from foretell.oracle.rollout import Answers
+
+    each, prompt, lengths = said
+    if lengths is None:
+        if each is not None or prompt is not None:
+            raise BadInput("answers, and how long they are is not given", where="--lengths", fix="--lengths 1000,4096")
+        return None
+    if request.seq:
+        raise BadInput("rows follow from answers, and a length is given too", where="--seq", fix="without --seq")
+    if not request.batch:
+        raise BadInput("no batch is given", where="--batch", fix="--batch 128, in prompts")
+    counts = {"--answers": 1 if each is None else each, "--prompt": 512 if prompt is None else prompt}
+    for name, value in counts.items():
+        _at_least_one(value, name)
+    found = read_lengths(lengths)
+    return Answers(prompts=request.batch, each=counts["--answers"], prompt=counts["--prompt"], lengths=found)
+
+
+def _question(
+    request: Request, method: str, answers: Answers | None, options: dict[str, str | int | bool | None]
+) -> Question:
+    from foretell.oracle.alignment import PLACES, Question
+    from foretell.oracle.rollout import SLOTS
+
+    place, rollout = options["place"], options["rollout"]
+    if place is not None and place not in PLACES:
+        raise BadInput(f"rollouts {place!r}", where="--place", fix=" | ".join(PLACES))
+    said = re.fullmatch("tp([1-9][0-9]{0,3})", str(rollout)) if rollout is not None else None
+    if rollout is not None and said is None:
+        raise BadInput(f"{rollout!r} is no replica", where="--rollout", fix="--rollout tp4")
+    for name in ("updates", "epochs", "slots"):
+        _at_least_one(options[name], f"--{name}")
+    models = tuple((role, str(options[role])) for role in ("reward", "critic") if options[role])
+    return Question(
+        request=request,
+        method=method,
+        answers=answers,
+        models=models,
+        reference=bool(options["reference"]),
+        remembered=bool(options["remembered"]),
+        updates=int(options["updates"] or 1),
+        epochs=int(options["epochs"] or 1),
+        padded=bool(options["padded"]),
+        cut=int(said[1]) if said else 0,
+        slots=int(options["slots"] or SLOTS),
+        place=str(place or ""),
+    )
+
+
+def _at_least_one(value: str | int | bool | None, where: str) -> None:
+    if isinstance(value, int) and value < 1:
+        raise BadInput(f"{where} is {value}", where=where, fix="1 or more")

@@ -1,0 +1,231 @@
+"""Rollouts: what it takes to write answers, by the roofline of decoding; no engine is modelled beyond that.
+
+A replica of `cut` ranks has the weights once and a cache. Prompts are read in forward passes (bound by products). Then
+every step writes one token for each answer in flight: it reads all weights, multiplies one row an answer, and reads the
+cache of all of them (Pope et al. 2022, arXiv 2211.05102, section 2; Yuan et al. 2024, arXiv 2402.16363). Products and
+collectives are priced as those of any forward pass, captured in a graph; the cache as bytes at the rate that
+memory-bound kernels reach. An answer that ends makes room for the next (Yu et al. 2022, Orca, OSDI), and the cache has
+no gaps (Kwon et al. 2023, arXiv 2309.06180). At the end fewer and fewer are left, which take as long as one.
+
+Not modelled: what an engine's own scheduler, sampling and transfers to the host take, speculation, prefixes of prompts
+that answers share, and weights or caches in 8 bits.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Final
+
+import msgspec
+import numpy
+
+from foretell.caches import forgettable
+from foretell.cost.kernels._reached import memory_rate
+from foretell.cost.price import priced
+from foretell.errors import BadInput
+from foretell.hardware.cluster import Cluster
+from foretell.model.decoding import LayerCache, caches, decoding
+from foretell.model.evaluated import evaluated
+from foretell.model.graph import Graph
+from foretell.model.resize import with_samples
+from foretell.model.source import load
+from foretell.oracle.lengths import ExampleLengths
+from foretell.plan.job import make_job
+from foretell.plan.setting import Setting
+from foretell.plan.text import parse
+from foretell.plan.trainer import trainer
+from foretell.timeline.observation import Observation
+from foretell.timeline.result import composed
+
+SLOTS: Final = 1024
+"""Answers in flight on a replica, at most: verl's rollout.max_num_seqs (verl/trainer/config/rollout/rollout.yaml)."""
+
+SPREAD: Final = 2.0
+"""The interval of rollouts either way. No measured rollout was used for a constant; of ten published rates the worst is
+1.6 times off (tests/golden/test_rollouts.py), and what engines add is not modelled."""
+
+PREFILL: Final = 8192
+"""Tokens of prompts in one forward pass: vLLM's max_num_batched_tokens for offline use."""
+
+FORM: Final = "+bf16:pure +captured"
+
+
+class Answers(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be written in a step."""
+
+    prompts: int
+    each: int  # answers to a prompt
+    prompt: int  # tokens
+    lengths: ExampleLengths  # of answers
+
+    @property
+    def count(self) -> int:
+        return self.prompts * self.each
+
+    @property
+    def longest(self) -> int:
+        return self.prompt + self.lengths.longest
+
+
+class Rollout(msgspec.Struct, frozen=True, kw_only=True):
+    """Answers written by equal replicas."""
+
+    replicas: int
+    cut: int  # ranks of a replica
+    slots: int  # answers in flight on one
+    weights_bytes: float  # on a rank
+    cache_bytes: float  # on a rank, all slots full
+    prefill_seconds: float
+    decode_seconds: float
+    tail_seconds: float  # of these, with less than half as many answers in flight as at first
+
+    @property
+    def seconds(self) -> float:
+        return self.prefill_seconds + self.decode_seconds
+
+    @property
+    def bytes(self) -> float:
+        return self.weights_bytes + self.cache_bytes
+
+
+class Writer:
+    """A model on replicas of one size."""
+
+    def __init__(self, model: str, cluster: Cluster, cut: int) -> None:
+        self.model, self.cluster, self.cut = model, cluster, cut
+        self.caches: tuple[LayerCache, ...] = caches(load(model, 1, 128, "bf16"))
+        self._steps: dict[int, float] = {}
+
+    @functools.cached_property
+    def _one(self) -> Graph:
+        return decoding(evaluated(load(self.model, 1, 1, "bf16")))
+
+    def _pass(self, graph: Graph) -> Observation:
+        asked = Setting(graph, make_job(graph.batch), parse(f"tp{self.cut} {FORM}"), trainer("pytorch"))
+        return composed(priced(asked, self.cluster), self.cluster)
+
+    @functools.cached_property
+    def weights(self) -> float:
+        """Bytes on a rank."""
+        return self._pass(self._one).memory.by_kind["weights"]
+
+    def step(self, answers: int) -> float:
+        """One token for each of these answers, but for reading their cache."""
+        if answers not in self._steps:
+            self._steps[answers] = self._pass(with_samples(self._one, answers)).step_seconds
+        return self._steps[answers]
+
+    def prefill(self, prompt: int) -> float:
+        """Seconds for one prompt, of many that are read together."""
+        many = max(1, PREFILL // prompt)
+        return self._pass(evaluated(load(self.model, many, prompt, "bf16"))).step_seconds / many
+
+    def cache(self, tokens: float) -> float:
+        """Bytes on a rank, for one answer."""
+        return sum(layer.bytes(tokens, self.cut) for layer in self.caches)
+
+    def slots(self, answers: Answers, room: float, most: int = SLOTS) -> int:
+        """Answers in flight that there is room for, as long as they are at a random moment."""
+        counts = numpy.array(answers.lengths.counts, dtype=float)
+        mean, square = (float((counts[:, 0] ** power * counts[:, 1]).sum()) for power in (1, 2))
+        live = answers.prompt + square / mean / 2  # Cox 1962, renewal theory: the age of what is seen at random
+        found = int((room - self.weights) // self.cache(live))
+        if found < 1 or room - self.weights < self.cache(answers.longest):
+            what = f"{room / 2**30:.3g} GiB a rank hold no weights and one answer of {answers.longest:,} tokens"
+            raise BadInput(what, where="--rollout", fix=f"--rollout tp{2 * self.cut}, or larger devices")
+        return min(most, found)
+
+    def write(self, answers: Answers, replicas: int, room: float, most: int = SLOTS) -> Rollout:
+        """All answers, shared out among replicas; the slowest counts, which has the longest of all."""
+        own = -(-answers.count // replicas)
+        slots = min(self.slots(answers, room, most), own)
+        lengths = _drawn(answers.lengths, own, answers.count)
+        decode, tail = self._decode(lengths, answers.prompt, slots)
+        live = float(numpy.sort(lengths)[-slots:].mean()) / 2 + answers.prompt
+        return Rollout(
+            replicas=replicas,
+            cut=self.cut,
+            slots=slots,
+            weights_bytes=self.weights,
+            cache_bytes=slots * self.cache(live),
+            prefill_seconds=own * self.prefill(answers.prompt),
+            decode_seconds=decode,
+            tail_seconds=tail,
+        )
+
+    def _decode(self, lengths: numpy.ndarray, prompt: int, slots: int) -> tuple[float, float]:
+        """Seconds, and those of the tail: from one end of an answer to the next."""
+        rate = memory_rate(self.cluster.device)
+        waiting = list(lengths)
+        left = numpy.array([waiting.pop() for _ in range(slots)], dtype=float)
+        seen = numpy.full(slots, float(prompt))
+        total = tail = 0.0
+        while len(left):
+            steps = float(left.min())
+            middle = seen + steps / 2
+            reading = _cached(self, middle) / rate
+            seconds = steps * (self._between(len(left)) + reading)
+            total += seconds
+            tail += seconds if len(left) < slots / 2 else 0.0
+            left, seen = left - steps, seen + steps
+            more = left > 0
+            left, seen = left[more], seen[more]
+            free = min(slots - len(left), len(waiting))
+            if free:
+                left = numpy.append(left, [waiting.pop() for _ in range(free)])
+                seen = numpy.append(seen, numpy.full(free, float(prompt)))
+        return total, tail
+
+    def _between(self, answers: int) -> float:
+        """A step of so many answers, on the line between two that are powers of two."""
+        below = 1 << (answers.bit_length() - 1)
+        if below == answers:
+            return self.step(below)
+        share = answers / below - 1
+        return (1 - share) * self.step(below) + share * self.step(2 * below)
+
+
+def _cached(writer: Writer, tokens: numpy.ndarray) -> float:
+    """Bytes that a step reads, of all answers in flight."""
+    found = 0.0
+    for layer in writer.caches:
+        seen = numpy.minimum(tokens, layer.window) if layer.window else tokens
+        found += layer.bytes(1.0, writer.cut) * float(seen.sum())
+    return found
+
+
+def _drawn(lengths: ExampleLengths, own: int, count: int) -> numpy.ndarray:
+    """Lengths of one replica's answers: the middles of equal shares, in an order drawn once; the longest of all last
+    but drawn like the others."""
+    tokens, many = (numpy.array(column) for column in zip(*lengths.counts, strict=True))
+    shares = numpy.cumsum(many) / many.sum()
+    at = (numpy.arange(own) + 0.5) / own
+    at[-1] = 1 - 0.5 / count
+    found = tokens[numpy.minimum(numpy.searchsorted(shares, at), len(tokens) - 1)]
+    return numpy.random.default_rng(0).permutation(found)
+
+
+def best(model: str, cluster: Cluster, ranks: int, answers: Answers, room: tuple[float, int], cut: int = 0) -> Rollout:
+    """The fastest size of a replica, among powers of two within what fast links reach, or the one that is asked for.
+
+    `room`: bytes on a rank, and answers in flight at most.
+    """
+    found: list[Rollout] = []
+    refused: BadInput | None = None
+    for size in [cut] if cut else [1 << at for at in range(cluster.domain.bit_length())]:
+        if size > ranks or ranks % size:
+            continue
+        try:
+            found.append(_writer(model, cluster, size).write(answers, ranks // size, *room))
+        except BadInput as why:
+            refused = refused or why
+    if not found:
+        what = f"{ranks} ranks are no replicas of {cut}"
+        raise refused or BadInput(what, where="--rollout", fix="--rollout tp1")
+    return min(found, key=lambda one: one.seconds)
+
+
+@forgettable
+@functools.lru_cache(maxsize=16)
+def _writer(model: str, cluster: Cluster, cut: int) -> Writer:
+    return Writer(model, cluster, cut)
