@@ -107,10 +107,10 @@ def memory_constants(
     context = alive.context + device_context(cluster.device) + buffers
     found = MemoryConstants(
         made=float(alive.new_gradients),
-        copies=_buckets(setting, data) + stored.extra + stored.extra_shared / data,
+        copies=_buckets(setting, data),
         fresh=stored.transient_gradient,
         cached=alive.cached_gradients if shares else 0.0,
-        gathered=alive.gather if shares else _update_copies(setting),
+        gathered=(alive.gather if shares else _update_copies(setting)) + _wide_gradients(setting) / data,
         workspace=look_up(alive.workspace, *architecture(cluster.device.architecture).words) * MIB,
         streams=_held_back(setting, samples if somewhere(samples) else setting.graph.batch),
         limit=(usable_bytes(setting.trainer, cluster) - context) / alive.reserved,
@@ -214,6 +214,12 @@ def _update_copies(setting: Setting) -> float:
     if not by_lists or setting.plan.policy(Offload).optimizer:
         return 0.0
     return form.state * setting.trainer.memory.update_copies
+
+
+def _wide_gradients(setting: Setting) -> float:
+    """Bytes for each parameter of gradients laid flat and made wide for the update of a master copy on the device."""
+    mixed = setting.plan.policy(Precision).format.master > 0
+    return setting.trainer.memory.update_shared if mixed and not setting.plan.policy(Offload).optimizer else 0.0
 
 
 def _buckets(setting: Setting, data: int) -> float:

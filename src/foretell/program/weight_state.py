@@ -364,6 +364,7 @@ class WeightStatePlan:
         weights = gradients = 0.0
         parameters = trained = 0
         training: list[tuple[Weight, int]] = []
+        trained_units = {weight.layer for weight in own if weight.trainable} if self.trainer.storage.flat else ()
         for weight, count in _counted(own):
             part, storage = self.exchanges.held(weight), self.exchanges.storage(weight)
             share = storage.weights and self.gathers_each
@@ -373,6 +374,9 @@ class WeightStatePlan:
                 weights += part * count * width  # the share, beside what was gathered from it
             parameters += weight.elements * count
             if not weight.trainable:
+                if storage.weights and weight.layer in trained_units:
+                    shares = storage.name in self.each
+                    gradients += (part if shares else weight.elements) * count * self.bytes.gradient
                 continue
             trained += weight.elements * count
             training.append((weight, count))

@@ -19,6 +19,7 @@ FRAMEWORKS: Final[tuple[tuple[str, str], ...]] = (
     (r"fsdp.*torchtune", "fsdp"),
     (r"torchtune, logits whole", "pytorch"),  # without the loss in chunks that its recipes have
     (r"torchtune", "torchtune"),
+    (r"litgpt.*fsdp", "litgpt"),
     (r"automodel", "fsdp"),  # NeMo AutoModel runs models of Hugging Face under FSDP2, not under Megatron-Core
     (r"maxtext", "maxtext"),
     (r"paddle", "paddlenlp"),
