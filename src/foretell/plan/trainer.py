@@ -201,6 +201,7 @@ class Alive(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     new_gradients: bool  # whether the backward pass makes gradients, each when its layer is done; else they rest
     update_copies: Ratio  # states' worth of memory that an update of Adam by lists of tensors makes for itself
     update_shared: PerParameter  # wide gradients made for an update of 16-bit weights, divided by the data ranks
+    update_group: Count  # gradients that are made wide at a time where weights lie in shares; 0: all of a rank's
     cached_gradients: PerParameter  # freed 16-bit gradients that stay in the pool while states lie in shares
     gather: PerParameter  # copies while weights are gathered after a step on shares of the states
     managed: bool  # whether memory is the driver's to move: what a device does not hold pages to the host

@@ -31,6 +31,7 @@ _ZERO_BUBBLE: Final = "examples/pretrain_zero_bubble.sh of sail-sg/zero-bubble-p
 _FLASH: Final = "training scripts of Dao-AILab/flash-attention"
 _FLASH_PILE: Final = "training/configs/experiment/pile of Dao-AILab/flash-attention, on 80 GB"
 _TORCHTUNE: Final = "recipes/configs/llama3 of torchtune: enable_activation_checkpointing is on, dtype is bf16"
+_QWEN: Final = "finetune/finetune_lora_ds.sh of QwenLM/Qwen: ds_config_zero2.json"
 _LITGPT: Final = "litgpt/finetune/lora.py: activation_checkpointing_policy is for several devices alone"
 _EITHER: Final = "not known"
 
@@ -47,6 +48,7 @@ ANSWERS: Final[tuple[Answer, ...]] = (
     Answer("precision", r"^zero-bubble", ("fp16",), _ZERO_BUBBLE),
     Answer("precision", r"^flash-attention", ("fp16",), _FLASH),
     Answer("precision", r"", ("bf16",), "usual for language models; fp16 takes as long"),
+    Answer("zero_stage", r"^qwen-readme", ("2",), _QWEN),
     Answer("zero_stage", r"nemo$|internevo$", ("1",), "the distributed optimizer is on in its recipes"),
     Answer("zero_stage", r"fsdp$|litgpt$|torchtitan(-\d+)?$|llm-foundry$|maxtext$", ("3",), "fully sharded, its default"),
     Answer("zero_stage", r"pytorch$|nanotron$|torchtune$", ("0",), "plain data parallelism, its default"),

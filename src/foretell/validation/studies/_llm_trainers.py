@@ -64,6 +64,8 @@ def _nearest(line: Line) -> str:
 def _of_its_time(found: str, year: int, line: Line) -> str:
     if found == "nvidia-bert" and year <= 2020:
         return "nvidia-bert-2020"
+    if line.get("source") == "qwen-readme" and line.get("method", "").startswith("LoRA") and line.get("dp") == "1":
+        return "pytorch"  # finetune/finetune_lora_single_gpu.sh: no DeepSpeed, as in all its others
     if found == "deepspeed" and year <= 2021:
         return "deepspeed-2021"
     if found == "megatron-deepspeed" and year <= 2022:
