@@ -54,12 +54,12 @@ def sure_bytes(most: float, chance: float) -> float:
 ENDS: Final = (0.90, 1.73)
 """Over what is predicted, between which nine in ten published numbers lie, 5 % below and 5 % above, every source with
 the same weight and predicted without the constants that it was in view of. `foretell validate` learns them again, and
-counts how many numbers of each source lie between the ends that the other sources taught. They are no statement on
-whether a run fits: most that is printed beyond a prediction is what an allocator and libraries take where there is room."""
+counts how many numbers of each source lie between the ends that the other sources taught. They do not say whether a run
+fits: most that is printed beyond a prediction is what an allocator and libraries take where there is room."""
 
 
 def interval_bytes(size: float) -> tuple[float, float]:
-    """From the least to the most bytes that are likely to be reported where so many are predicted, with room to spare."""
+    """From the least to the most bytes that a device with room is likely to report where so many are predicted."""
     return size * ENDS[0], size * ENDS[1]
 
 

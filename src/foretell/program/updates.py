@@ -107,7 +107,9 @@ def by_rule(
             matrices.rule,
             matrices.elements + held * times,
             matrices.tensors + times,
-            matrices.matrices + rule.of_matrix(rows, columns) * (each if cut(weight) else share) if rule.of_matrix else NOTHING,
+            matrices.matrices + rule.of_matrix(rows, columns) * (each if cut(weight) else share)
+            if rule.of_matrix
+            else NOTHING,
             matrices.matrix_states + rule.matrix_state_bytes(rows, columns, size.state) * share,
         )
     return (plain, matrices) if matrices.tensors else (plain,)

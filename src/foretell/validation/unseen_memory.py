@@ -23,7 +23,6 @@ from foretell.validation.score import ScoredPair
 from foretell.validation.sources import healthy, source_of
 from foretell.validation.study import Study
 
-
 TAIL: Final = 0.05
 """Share of the numbers below the interval, and above."""
 

@@ -1,9 +1,9 @@
 """Muon: matrices of layers step by the orthogonal matrix nearest to their momentum, all other weights by AdamW.
 
-Five Newton-Schulz iterations in bf16, with PyTorch's coefficients and the rate that makes steps as long as AdamW's. Tensor
-ranks step by the matrices that they have, as Megatron's do unasked (`--muon-tp-mode blockwise`). Where states alone lie in
-shares, ranks have whole matrices each (its `dist_muon`); where gradients do, momentum is gathered, every rank computes the
-whole step, and keeps its share of it (Liu et al. 2025, algorithm 1).
+Five Newton-Schulz iterations in bf16, with PyTorch's coefficients and the rate that makes steps as long as AdamW's.
+Tensor ranks step by the matrices that they have, as Megatron's do with `--muon-tp-mode blockwise`. Where states alone
+lie in shares, ranks have whole matrices each (its `dist_muon`); where gradients do, momentum is gathered, every rank
+computes the whole step, and keeps its share of it (Liu et al. 2025, algorithm 1).
 """
 
 from __future__ import annotations

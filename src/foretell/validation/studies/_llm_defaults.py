@@ -50,7 +50,9 @@ ANSWERS: Final[tuple[Answer, ...]] = (
     Answer("precision", r"", ("bf16",), "usual for language models; fp16 takes as long"),
     Answer("zero_stage", r"^qwen-readme", ("2",), _QWEN),
     Answer("zero_stage", r"nemo$|internevo$", ("1",), "the distributed optimizer is on in its recipes"),
-    Answer("zero_stage", r"fsdp$|litgpt$|torchtitan(-\d+)?$|llm-foundry$|maxtext$", ("3",), "fully sharded, its default"),
+    Answer(
+        "zero_stage", r"fsdp$|litgpt$|torchtitan(-\d+)?$|llm-foundry$|maxtext$", ("3",), "fully sharded, its default"
+    ),
     Answer("zero_stage", r"pytorch$|nanotron$|torchtune$", ("0",), "plain data parallelism, its default"),
     Answer("zero_stage", r"megatron", ("0", "1"), _EITHER),
     Answer("zero_stage", r"", ("1", "3"), _EITHER),
