@@ -186,7 +186,7 @@ def test_the_embedding_and_the_head_count_as_layers(tmp_path: Path) -> None:
         ("tune(cfg)", r"model is what tune\(\.\.\.\) may have changed"),
         ("cfg.model.tune()", r"what cfg\.model\.tune\(\.\.\.\) may have changed"),
         ("cfg.train = settings", "train is settings, which may say train.micro_batch_size"),
-        ("cfg.optimizer.optimizer = 'dist_muon'", "an optimizer that is not here"),
+        ("cfg.optimizer.optimizer = 'dist_muon'", "Muon, which this reader cannot express"),
         ("cfg.model.num_layers_in_first_pipeline_stage = 33", "do not divide into"),
     ],
 )

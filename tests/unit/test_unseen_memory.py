@@ -10,7 +10,7 @@ from foretell.validation import published
 from foretell.validation.evaluate import compare
 from foretell.validation.left_out import predictor_without
 from foretell.validation.study import read
-from foretell.validation.unseen_memory import UnseenPeak, is_inside, memory_scores, unseen_peaks
+from foretell.validation.unseen_memory import UnseenPeak, is_inside, learnt_ends, memory_scores, unseen_peaks
 
 PEAKS = [
     *(UnseenPeak("a", "one", "pytorch", 0.1, error) for error in (-0.2, 0.1, 0.3)),
@@ -25,12 +25,25 @@ def test_every_source_has_the_same_weight() -> None:
     assert found.all.median == pytest.approx((0.2 + 0.4) / 2)
     assert found.all.bias == pytest.approx((0.1 - 0.4) / 2)
     assert found.all.seen == pytest.approx((0.1 + 0.0) / 2)
-    assert [is_inside(one.unseen) for one in PEAKS] == [False, True, False, False]
-    assert found.all.inside == pytest.approx((1 / 3 + 0) / 2)
+    assert [is_inside(one.unseen, (0.85, 1.2)) for one in PEAKS] == [False, True, False, False]
+    assert found.all.inside == pytest.approx((sum(map(is_inside, (-0.2, 0.1, 0.3))) / 3 + is_inside(-0.4)) / 2)
+    assert found.ends is None  # two sources: what ships
     assert [one.name for one in found.trainers] == ["fsdp", "pytorch"]
     text = "\n".join(memory_lines(found, more=True))
     assert "by trainer" in text and "by source" in text and "30.0" in text
     assert not memory_lines(memory_scores([]), more=True)
+
+
+def test_the_interval_is_tried_on_sources_that_did_not_teach_it() -> None:
+    """Twenty sources alike, and one that is far off: without it the ends are those of the others."""
+    alike = [UnseenPeak("a", f"{at}", "pytorch", 0.0, 1 / ratio - 1) for at in range(20) for ratio in (0.9, 1.0, 1.4)]
+    assert learnt_ends(alike) == pytest.approx((0.9, 1.4))
+    found = memory_scores([*alike, UnseenPeak("a", "far", "pytorch", 0.0, -0.6)])
+    inside = {one.name: one.inside for one in found.sources}
+    assert inside.pop("far") == 0.0 and set(inside.values()) == {1.0}
+    assert found.ends == pytest.approx((0.9, 1.4))
+    many = [UnseenPeak("a", "long", "pytorch", 0.0, -0.5)] * 1000  # one source of 21, however many numbers
+    assert learnt_ends([*alike, *many]) == pytest.approx((0.9, 1.4))
 
 
 def test_a_source_takes_its_constants_with_it() -> None:

@@ -105,8 +105,19 @@ def memory_lines(scores: MemoryScores, more: bool) -> list[str]:
         "",
         "Absolute errors of printed memory, every source with the same weight: source:",
         "mean without it; median: of the same; bias: its median, with its sign; inside:",
-        "share in the interval, whose ends are those of the chance to fit.",
+        "share in the interval, whose ends the other sources taught.",
+        *_ends(scores.ends),
     ]
+
+
+def _ends(learnt: tuple[float, float] | None) -> list[str]:
+    """Where the interval ends, as all sources teach it."""
+    if learnt is None:
+        return []
+    from foretell.oracle.verdict import ENDS
+
+    shipped = f"Its ends are {ENDS[0]:.2f} and {ENDS[1]:.2f} times what is predicted;"
+    return [shipped, f"all sources together teach {learnt[0]:.2f} and {learnt[1]:.2f}."]
 
 
 def _memory_table(title: str, scores: Sequence[MemoryScore]) -> str:

@@ -18,6 +18,7 @@ from foretell.hardware.cluster import Cluster, Device
 from foretell.hardware.members import architecture
 from foretell.model.graph import Graph
 from foretell.model.layers import layers
+from foretell.model.matrices import trained_elements
 from foretell.model.optimizer import optimizer
 from foretell.model.resize import SAMPLE
 from foretell.plan.axis_names import AxisName
@@ -107,10 +108,10 @@ def memory_constants(
     context = alive.context + device_context(cluster.device) + buffers
     found = MemoryConstants(
         made=float(alive.new_gradients),
-        copies=_buckets(setting, data) + stored.extra + stored.extra_shared / data,
+        copies=_buckets(setting, data),
         fresh=stored.transient_gradient,
         cached=alive.cached_gradients if shares else 0.0,
-        gathered=alive.gather if shares else _update_copies(setting),
+        gathered=(alive.gather if shares else _update_copies(setting)) + _wide_gradients(setting, axes, data),
         workspace=look_up(alive.workspace, *architecture(cluster.device.architecture).words) * MIB,
         streams=_held_back(setting, samples if somewhere(samples) else setting.graph.batch),
         limit=(usable_bytes(setting.trainer, cluster) - context) / alive.reserved,
@@ -214,6 +215,18 @@ def _update_copies(setting: Setting) -> float:
     if not by_lists or setting.plan.policy(Offload).optimizer:
         return 0.0
     return form.state * setting.trainer.memory.update_copies
+
+
+def _wide_gradients(setting: Setting, axes: tuple[MeshAxis, ...], data: int) -> float:
+    """Bytes for each parameter of gradients laid flat and made wide for the update of a master copy on the device."""
+    alive, mixed = setting.trainer.memory, setting.plan.policy(Precision).format.master > 0
+    if not mixed or not alive.update_shared or setting.plan.policy(Offload).optimizer:
+        return 0.0
+    share = 1 / data
+    if alive.update_group and storage(setting.plan).weights:
+        held = trained_elements(setting.graph) / product(axis.ranks for axis in axes)
+        share *= min(1.0, alive.update_group / max(1.0, held))
+    return alive.update_shared * share
 
 
 def _buckets(setting: Setting, data: int) -> float:

@@ -106,7 +106,7 @@ _REFUSED = {
     f"{_MADE}=*VL*": _SEEN,
     f"{_MADE}=*Wan*": _IMAGES,
     f"{_MADE}=*Flux*": _IMAGES,
-    "optimizer.optimizer=*muon": "an optimizer that is not here | optimizer adam",
+    "optimizer.optimizer=*muon": "Muon, which this reader cannot express | --optimizer muon beside --plan",
 }
 
 _HYBRID = "layers of several kinds (Mamba, attention), which no model here has"

@@ -149,7 +149,7 @@ _REFUSED = {
     "dataloader.*=MultiModal*": _SEEN,
     f"{_CONVERTERS}.*=LoRAConverter.Config": "adapters, which this reader cannot express | --plan with +lora16",
     f"{_ASKED}.*=LoRAConverter.Config": "adapters, which this reader cannot express | --plan with +lora16",
-    "optimizer.*=DistMuon": "an optimizer that is not here | AdamW",
+    "optimizer.*=DistMuon": "Muon, which this reader cannot express | --optimizer muon beside --plan",
 }
 
 DIALECT = Dialect(

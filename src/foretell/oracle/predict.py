@@ -65,7 +65,7 @@ class Prediction(Observation, frozen=True, kw_only=True):
     interval: tuple[float, float]  # seconds
     band: dict[str, float]  # why it is so wide: factors by reason, whose product lies either way
     narrower: tuple[str, ...]  # what would narrow it
-    memory_interval: tuple[float, float]  # bytes the device reports; as `chance` spreads, 5 % lie below, 5 % above
+    memory_interval: tuple[float, float]  # bytes the device reports with room to spare: 5 % lie below, 5 % above
     fits: bool
     verdict: str  # fits, fits with retries, fails: see `oracle.verdict`
     needed_bytes: float  # that a device must have at least for it not to fail

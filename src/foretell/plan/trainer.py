@@ -179,10 +179,9 @@ class Stored(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     master: PerParameter
     state: PerParameter  # each value that the optimizer keeps
     buckets: PerParameter  # copies of the gradients in buckets, kept, with more than one data rank and no shares
-    extra: PerParameter
-    extra_shared: PerParameter  # divided by the data ranks
     zero1_gradients: bool  # whether zero1 keeps only its share of the gradients
     unit: Literal["block", "model"]  # what zero3 gathers at a time
+    flat: bool  # whether a unit is one list of numbers: what is frozen in it has gradients like what is trained
     reshard_forward: bool  # whether zero3 lets a block's weights go after its forward pass
     reshard_pipeline: bool  # the same with more than one stage
     reshard_root: bool  # whether it does so for what is in no block (vocabulary, last norm)
@@ -201,6 +200,8 @@ class Alive(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     shared_loss_copies: Count  # as large as a rank's logits that the backward pass of a loss in shares makes besides
     new_gradients: bool  # whether the backward pass makes gradients, each when its layer is done; else they rest
     update_copies: Ratio  # states' worth of memory that an update of Adam by lists of tensors makes for itself
+    update_shared: PerParameter  # wide gradients made for an update of 16-bit weights, divided by the data ranks
+    update_group: Count  # gradients that are made wide at a time where weights lie in shares; 0: all of a rank's
     cached_gradients: PerParameter  # freed 16-bit gradients that stay in the pool while states lie in shares
     gather: PerParameter  # copies while weights are gathered after a step on shares of the states
     managed: bool  # whether memory is the driver's to move: what a device does not hold pages to the host

@@ -61,6 +61,10 @@ class Exchanges:
         """Elements of it whose states this rank holds."""
         return weight.part(self.ranks(weight.shared)) if weight.shared else weight.elements
 
+    def cuts(self, weight: Weight) -> bool:
+        """Whether its gradient lies in shares, so that nobody has the whole of it."""
+        return bool(weight.shared) and self.storage(weight).gradients
+
     def gather(self, weights: Sequence[Weight], path: str, sliced: bool = False) -> Iterator[Communicate]:
         """Bring weights that lie in shares together for use."""
         for shared, group in _by(weights, lambda weight: weight.shared).items():

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Final
 
 from foretell.model.operator import NOTHING, OperatorPart
 from foretell.model.optimizer import MATRICES, optimizer, update_rule
@@ -63,9 +64,29 @@ class Updated:
         return self.elements * (size.master + update_rule(self.rule).state_bytes(size.state)) + self.matrix_states
 
 
-def by_rule(name: str, weights: Iterable[tuple[Weight, int, int]], size: Bytes) -> tuple[Updated, ...]:
+MOMENTUM: Final = 2.0
+"""Bytes of a number that is gathered to multiply whole matrices, which is done in 16 bits."""
+
+
+def updates_matrix(name: str, weight: Weight) -> bool:
+    """Whether an optimizer updates a weight by its rule for matrices."""
+    own = optimizer(name)
+    return own.matrix_rule is not None and (weight.hidden or (own.tables and weight.columns > 1))
+
+
+def momentum_of(name: str, weights: Iterable[Weight], cut: Callable[[Weight], bool]) -> list[Weight]:
+    """The weights of whose matrices momentum is gathered, so that ranks with shares can multiply whole ones."""
+    rule = optimizer(name).matrix_rule
+    if rule is None or rule.of_matrix is None:
+        return []
+    return [one._replace(width=MOMENTUM) for one in weights if one.trainable and updates_matrix(name, one) and cut(one)]
+
+
+def by_rule(
+    name: str, weights: Iterable[tuple[Weight, int, int]], size: Bytes, cut: Callable[[Weight], bool] = lambda _: False
+) -> tuple[Updated, ...]:
     """Trained weights, each with the elements of it that are held here and how many there are of it, by the rule of an
-    optimizer that updates them."""
+    optimizer that updates them. Where matrices lie `cut` among ranks, each rank computes what whole ones cost."""
     own = optimizer(name)
     rule = own.matrix_rule
     if rule is None:
@@ -76,16 +97,19 @@ def by_rule(name: str, weights: Iterable[tuple[Weight, int, int]], size: Bytes) 
         return (Updated(name, elements, sum(times for *_, times in found)),)
     plain, matrices = Updated(name), Updated(f"{name}{MATRICES}")
     for weight, held, times in weights:
-        if not (weight.hidden or (own.tables and weight.columns > 1)):
+        if not updates_matrix(name, weight):
             plain = Updated(name, plain.elements + held * times, plain.tensors + times)
             continue
         rows, columns = weight.rows // weight.stack, weight.columns
-        share = held / weight.elements * weight.stack * times
+        each = weight.stack * times
+        share = held / weight.elements * each
         matrices = Updated(
             matrices.rule,
             matrices.elements + held * times,
             matrices.tensors + times,
-            matrices.matrices + rule.of_matrix(rows, columns) * share if rule.of_matrix else NOTHING,
+            matrices.matrices + rule.of_matrix(rows, columns) * (each if cut(weight) else share)
+            if rule.of_matrix
+            else NOTHING,
             matrices.matrix_states + rule.matrix_state_bytes(rows, columns, size.state) * share,
         )
     return (plain, matrices) if matrices.tensors else (plain,)

@@ -28,7 +28,7 @@ from foretell.program.body import Body
 from foretell.program.exchange import Exchanges
 from foretell.program.sharding.transition import travel
 from foretell.program.stage_weights import PersistentBytes, StageWeights, UnitBytes, beside
-from foretell.program.updates import Bytes, Updated, by_rule
+from foretell.program.updates import Bytes, Updated, by_rule, momentum_of
 from foretell.program.weights import Weight, separable
 from foretell.units import ceil_div, product
 
@@ -294,6 +294,7 @@ class WeightStatePlan:
         yield from self._tied(own, holders)
         push, pull = self.exchanges.served(own)
         yield from push
+        yield from self.exchanges.gather(momentum_of(self.setting.job.optimizer, own, self.exchanges.cuts), "momentum")
         yield from self._update(own)
         yield from pull
         trained = [weight for weight in own if weight.trainable]
@@ -355,7 +356,7 @@ class WeightStatePlan:
     def _updates(self, weights: Iterable[tuple[Weight, int]]) -> tuple[Updated, ...]:
         """Trained weights, each so many times, by the rule that updates them."""
         held = ((weight, self.held(weight), times) for weight, times in weights)
-        return by_rule(self.setting.job.optimizer, held, self.bytes)
+        return by_rule(self.setting.job.optimizer, held, self.bytes, self.exchanges.cuts)
 
     # memory
 
@@ -364,6 +365,7 @@ class WeightStatePlan:
         weights = gradients = 0.0
         parameters = trained = 0
         training: list[tuple[Weight, int]] = []
+        trained_units = {weight.layer for weight in own if weight.trainable} if self.trainer.storage.flat else ()
         for weight, count in _counted(own):
             part, storage = self.exchanges.held(weight), self.exchanges.storage(weight)
             share = storage.weights and self.gathers_each
@@ -373,6 +375,8 @@ class WeightStatePlan:
                 weights += part * count * width  # the share, beside what was gathered from it
             parameters += weight.elements * count
             if not weight.trainable:
+                flat = (part if storage.name in self.each else weight.elements) * count * self.bytes.gradient
+                gradients += flat if storage.weights and weight.layer in trained_units else 0.0
                 continue
             trained += weight.elements * count
             training.append((weight, count))

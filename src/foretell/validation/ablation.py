@@ -21,7 +21,7 @@ from foretell.validation.left_out import Prepared, bears_on, chosen_again, log_w
 RUNS: Final = 60
 """Of each source and trainer, evenly taken."""
 
-BY_MEMORY: Final = ("memory.", "storage.extra")
+BY_MEMORY: Final = ("memory.",)
 """Constants that no time feels."""
 
 FELT: Final = 1e-3

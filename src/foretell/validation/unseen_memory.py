@@ -2,24 +2,32 @@
 
 As `unseen` does it for times: a source takes the constants with it that it was in view of, and those are chosen again
 without it or are those of the software below. Every source has the same weight, however many numbers it printed. Runs
-that met a fault of their cluster are left out.
+that met a fault of their cluster are left out. The interval of memory is learnt from these errors, and tried on each
+source with what the others taught.
 """
 
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
 from foretell.hardware import catalog
-from foretell.oracle.verdict import interval_bytes
+from foretell.oracle.verdict import ENDS
 from foretell.validation.evaluate import ComparedRun, compare
 from foretell.validation.left_out import chosen_again, is_touched, predictor_without
 from foretell.validation.score import ScoredPair
 from foretell.validation.sources import healthy, source_of
 from foretell.validation.study import Study
+
+TAIL: Final = 0.05
+"""Share of the numbers below the interval, and above."""
+
+LEAST_SOURCES: Final = 4
+"""Of which one is left out and the others say where the ends are; of fewer, the ends are those that ship."""
 
 
 class UnseenPeak(NamedTuple):
@@ -42,7 +50,7 @@ class MemoryScore(msgspec.Struct, frozen=True):
     unseen: float  # and without it
     median: float  # of the absolute errors without it
     bias: float  # median of the errors without it, with their sign
-    inside: float  # share of the numbers without it in the interval of memory
+    inside: float  # share of the numbers without it between the ends that other sources taught
 
 
 class MemoryScores(msgspec.Struct, frozen=True):
@@ -52,6 +60,7 @@ class MemoryScores(msgspec.Struct, frozen=True):
     studies: tuple[MemoryScore, ...]
     trainers: tuple[MemoryScore, ...]
     sources: tuple[MemoryScore, ...]
+    ends: tuple[float, float] | None = None  # of the interval over what is predicted, as all sources teach them
 
 
 def unseen_peaks(study: Study, compared: Sequence[ComparedRun]) -> list[UnseenPeak]:
@@ -89,39 +98,65 @@ def _pairs(one: ComparedRun, other: ComparedRun) -> Iterable[tuple[ScoredPair, S
 
 def memory_scores(peaks: Sequence[UnseenPeak]) -> MemoryScores:
     """The score of all numbers, and by study, trainer and source."""
+    inside = _inside(peaks)
 
     def by(key: Callable[[UnseenPeak], str]) -> tuple[MemoryScore, ...]:
-        groups: dict[str, list[UnseenPeak]] = {}
-        for one in peaks:
-            groups.setdefault(key(one), []).append(one)
-        return tuple(_score(name, own) for name, own in groups.items())
+        groups: dict[str, list[int]] = {}
+        for at, one in enumerate(peaks):
+            groups.setdefault(key(one), []).append(at)
+        return tuple(_score(name, own, peaks, inside) for name, own in groups.items())
 
     return MemoryScores(
-        all=_score("all", peaks) if peaks else None,
+        all=_score("all", range(len(peaks)), peaks, inside) if peaks else None,
         studies=by(lambda one: one.study),
         trainers=tuple(sorted(by(lambda one: one.trainer), key=lambda one: one.name)),
         sources=tuple(sorted(by(lambda one: one.source), key=lambda one: one.name)),
+        ends=learnt_ends(peaks) if len({one.source for one in peaks}) >= LEAST_SOURCES else None,
     )
 
 
-def _score(name: str, peaks: Sequence[UnseenPeak]) -> MemoryScore:
-    sources: dict[str, list[UnseenPeak]] = {}
-    for one in peaks:
-        sources.setdefault(one.source, []).append(one)
-    groups = list(sources.values())
+def _score(name: str, own: Sequence[int], peaks: Sequence[UnseenPeak], inside: Sequence[bool]) -> MemoryScore:
+    sources: dict[str, list[int]] = {}
+    for at in own:
+        sources.setdefault(peaks[at].source, []).append(at)
+
+    def mean(of: Callable[[list[int]], float]) -> float:
+        return statistics.fmean(map(of, sources.values()))
+
     return MemoryScore(
         name=name,
-        sources=len(groups),
-        numbers=len(peaks),
-        seen=statistics.fmean(statistics.fmean(abs(one.seen) for one in own) for own in groups),
-        unseen=statistics.fmean(statistics.fmean(abs(one.unseen) for one in own) for own in groups),
-        median=statistics.fmean(statistics.median(abs(one.unseen) for one in own) for own in groups),
-        bias=statistics.fmean(statistics.median(one.unseen for one in own) for own in groups),
-        inside=statistics.fmean(statistics.fmean(is_inside(one.unseen) for one in own) for own in groups),
+        sources=len(sources),
+        numbers=len(own),
+        seen=mean(lambda group: statistics.fmean(abs(peaks[at].seen) for at in group)),
+        unseen=mean(lambda group: statistics.fmean(abs(peaks[at].unseen) for at in group)),
+        median=mean(lambda group: statistics.median(abs(peaks[at].unseen) for at in group)),
+        bias=mean(lambda group: statistics.median(peaks[at].unseen for at in group)),
+        inside=mean(lambda group: statistics.fmean(inside[at] for at in group)),
     )
 
 
-def is_inside(error: float) -> bool:
-    """Whether what was printed lies in the interval of what was foretold, which is so much too large."""
-    low, high = interval_bytes(1.0)
-    return error > -1 and low <= 1 / (1 + error) <= high
+def _inside(peaks: Sequence[UnseenPeak]) -> list[bool]:
+    """Of each number whether it lies in the interval that the other sources taught."""
+    sources = {one.source for one in peaks}
+    enough = len(sources) >= LEAST_SOURCES
+    ends = {
+        left: learnt_ends([one for one in peaks if one.source != left]) if enough else ENDS for left in sorted(sources)
+    }
+    return [is_inside(one.unseen, ends[one.source]) for one in peaks]
+
+
+def learnt_ends(peaks: Sequence[UnseenPeak]) -> tuple[float, float]:
+    """The ends between which nine in ten numbers lie, over what is predicted, every source with the same weight."""
+    counts = Counter(one.source for one in peaks)
+    ordered = sorted((1 / (1 + one.unseen), 1 / counts[one.source]) for one in peaks if one.unseen > -1)
+    least, reached, low, high = TAIL * len(counts), 0.0, ordered[0][0], ordered[-1][0]
+    for ratio, weight in ordered:
+        low = ratio if reached < least else low
+        high = ratio if reached < len(counts) - least else high
+        reached += weight
+    return low, high
+
+
+def is_inside(error: float, ends: tuple[float, float] = ENDS) -> bool:
+    """Whether what was printed lies in the interval of what was predicted, which is so much too large."""
+    return error > -1 and ends[0] <= 1 / (1 + error) <= ends[1]

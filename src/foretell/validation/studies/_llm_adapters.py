@@ -87,5 +87,5 @@ def optimizer(line: Line) -> tuple[str, tuple[str, ...]]:
     if "optimizer choice not in the table" in line.get("comment", ""):
         raise Unmapped("optimizer is not stated")
     if "muon" in word or "muon" in line.get("comment", "").lower():
-        return "momentum", ("optimizer: momentum (Muon keeps as much; its own products are left out)",)
+        return "muon", ()
     return update_rule(word) or ("lamb" if "LAMB" in line.get("comment", "") else ""), ()

@@ -31,6 +31,7 @@ _ZERO_BUBBLE: Final = "examples/pretrain_zero_bubble.sh of sail-sg/zero-bubble-p
 _FLASH: Final = "training scripts of Dao-AILab/flash-attention"
 _FLASH_PILE: Final = "training/configs/experiment/pile of Dao-AILab/flash-attention, on 80 GB"
 _TORCHTUNE: Final = "recipes/configs/llama3 of torchtune: enable_activation_checkpointing is on, dtype is bf16"
+_QWEN: Final = "finetune/finetune_lora_ds.sh of QwenLM/Qwen: ds_config_zero2.json"
 _LITGPT: Final = "litgpt/finetune/lora.py: activation_checkpointing_policy is for several devices alone"
 _EITHER: Final = "not known"
 
@@ -41,14 +42,17 @@ ANSWERS: Final[tuple[Answer, ...]] = (
     Answer("act_ckpt", r"^flash-attention", ("none",), _FLASH_PILE),
     Answer("states_precision", r"^torchtune", ("bf16",), _TORCHTUNE),
     Answer("act_ckpt", r"^litgpt.* pytorch$", ("none",), _LITGPT),
-    Answer("act_ckpt", r"^litgpt.* fsdp$", ("full",), _LITGPT),
+    Answer("act_ckpt", r"^litgpt.* litgpt$", ("full",), _LITGPT),
     Answer("act_ckpt", r"maxtext$", ("full", "none"), "MaxText's base.yml says full; scripts set other policies"),
     Answer("act_ckpt", r"", ("none", "full"), _EITHER),
     Answer("precision", r"^zero-bubble", ("fp16",), _ZERO_BUBBLE),
     Answer("precision", r"^flash-attention", ("fp16",), _FLASH),
     Answer("precision", r"", ("bf16",), "usual for language models; fp16 takes as long"),
+    Answer("zero_stage", r"^qwen-readme", ("2",), _QWEN),
     Answer("zero_stage", r"nemo$|internevo$", ("1",), "the distributed optimizer is on in its recipes"),
-    Answer("zero_stage", r"fsdp$|torchtitan(-\d+)?$|llm-foundry$|maxtext$", ("3",), "fully sharded, its default"),
+    Answer(
+        "zero_stage", r"fsdp$|litgpt$|torchtitan(-\d+)?$|llm-foundry$|maxtext$", ("3",), "fully sharded, its default"
+    ),
     Answer("zero_stage", r"pytorch$|nanotron$|torchtune$", ("0",), "plain data parallelism, its default"),
     Answer("zero_stage", r"megatron", ("0", "1"), _EITHER),
     Answer("zero_stage", r"", ("1", "3"), _EITHER),

@@ -19,6 +19,7 @@ FRAMEWORKS: Final[tuple[tuple[str, str], ...]] = (
     (r"fsdp.*torchtune", "fsdp"),
     (r"torchtune, logits whole", "pytorch"),  # without the loss in chunks that its recipes have
     (r"torchtune", "torchtune"),
+    (r"litgpt.*fsdp", "litgpt"),
     (r"automodel", "fsdp"),  # NeMo AutoModel runs models of Hugging Face under FSDP2, not under Megatron-Core
     (r"maxtext", "maxtext"),
     (r"paddle", "paddlenlp"),
@@ -63,6 +64,8 @@ def _nearest(line: Line) -> str:
 def _of_its_time(found: str, year: int, line: Line) -> str:
     if found == "nvidia-bert" and year <= 2020:
         return "nvidia-bert-2020"
+    if line.get("source") == "qwen-readme" and line.get("method", "").startswith("LoRA") and line.get("dp") == "1":
+        return "pytorch"  # finetune/finetune_lora_single_gpu.sh: no DeepSpeed, as in all its others
     if found == "deepspeed" and year <= 2021:
         return "deepspeed-2021"
     if found == "megatron-deepspeed" and year <= 2022:
