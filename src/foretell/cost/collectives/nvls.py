@@ -1,7 +1,9 @@
 """NVLS: the NVLink switch reduces and multicasts; between domains, a tree.
 
 A rank sends its tensor to the switch once and receives one g-th of the sums to pass on: S(1 + 1/g) on its
-link, which explains 6 and 8 B200 with one efficiency. Needs a switch that can (Hopper and later).
+link, which explains 6 and 8 B200 with one efficiency. Needs a switch that can (Hopper and later). Where a domain is
+several hosts (an NVL72 rack) there is no tree between domains: NCCL leaves it out (src/graph/tuning.cc: `NVLS_TREE` is off
+for one node and for multi-node NVLink), and two racks of GB200 reach on an all-reduce what a ring does, not a switch.
 """
 
 from __future__ import annotations
@@ -13,10 +15,12 @@ from foretell.units import ceil_log2
 
 FAMILY = "nvls"
 KINDS = ("all-reduce",)
+HOST = "node"
+"""The level of the ranks of one host."""
 
 
 def traffic(kind: str, route: Route) -> AlgorithmTraffic | None:
-    if not route.multicast:
+    if not route.multicast or (route.domains > 1 and route.hops[0].level != HOST):
         return None
     volume = 1 + 1 / route.inside
     steps = Steps(0, 2 * ceil_log2(route.domains), 2 if route.domains > 1 else 0)

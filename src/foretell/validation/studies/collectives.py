@@ -43,6 +43,7 @@ INSIDE: Final = {
     "NVLink5+NVSwitch": "nvlink5-switch",
     "NVLink bridge": "nvlink-bridge",
     "Infinity Fabric": "infinity-fabric",
+    "a node of a rack by itself": "nvlink5-switch",
     "PCIe gen3 x16, dual root, PLX switches (8-GPU node)": "pcie3-two-roots",
     "PCIe gen3 x16, single root, PLX switches (10-GPU node)": "pcie3",
     "PCIe gen3 x16, P2P unavailable (via host memory)": "pcie3-no-peer",
@@ -70,7 +71,14 @@ NETWORKS: Final = {  # ports of a node and link; the number of ports is the sour
     "ENA TCP (no EFA)": "1xeth-100",
     "ENA TCP 1 interface": "1xeth-100",
     "TCP Ethernet (GPUDirect-TCPX off)": "4xeth-200",
+    "RDMA between NVLink domains (rate not stated)": "4xroce-800",
+    "RDMA between cliques (4 NICs a node, rate not stated)": "4xroce-400",
 }
+
+APART: Final = ("in distinct NVLink domains", "2n D=2")
+"""How sources say that each node of a rack is an NVLink domain of its own."""
+
+OWN_DOMAIN: Final = "a node of a rack by itself"
 
 KINDS: Final = {
     "allreduce": "all-reduce",
@@ -143,9 +151,8 @@ def cluster_of(line: Line) -> Cluster:
     """The cluster that a line was measured on."""
     ranks = whole(line, "n_gpus")
     per_node = min(whole_or(line, "gpus_per_node", 0) or 0, ranks)
-    return _cluster(
-        stated(line, "gpu"), ranks, per_node, line.get("intra_link", ""), line.get("inter_link", ""), untuned(line)
-    )
+    inside = OWN_DOMAIN if any(words in line.get("comment", "") for words in APART) else line.get("intra_link", "")
+    return _cluster(stated(line, "gpu"), ranks, per_node, inside, line.get("inter_link", ""), untuned(line))
 
 
 @cache
@@ -153,7 +160,7 @@ def _cluster(gpu: str, ranks: int, per_node: int, inside: str, network: str, slo
     name = DEVICES.get(gpu) or hardware_words.device(gpu)
     usual = members.device(name).node
     node = per_node or min(usual.size, ranks)
-    if usual.domain > usual.size:
+    if usual.domain > usual.size and inside != OWN_DOMAIN:
         return _rack(name, usual.domain, ranks, network)
     if ranks % node:
         raise Unmapped(f"{ranks} GPUs are not whole nodes of {node}")
