@@ -70,6 +70,7 @@ def test_bytes_of_each_hop_are_those_of_tokens_sent_one_by_one(found: Reach) -> 
             )
         sent["allgather"]["network"] += ranks - inside
         sent["allgather"]["inside"] += inside - 1
+    sent["hybridep"] = sent["deepep"]  # the same hops
     where, nodes = owners(found, ranks, inside), ranks // inside
     for name in DISPATCHES:
         parts = {one.among: one.share * found.chosen for one in dispatch(name).to_experts(where, ranks)}

@@ -39,6 +39,14 @@ PLANS = (
     "pp4:zb-h1 dp16:zero1,ep16 +m16 +bf16",
 )
 
+OVERLAPPED = (
+    "dp64:zero1,ep16 +m4 +bf16 +a2a-overlap",
+    "dp64:zero1,ep32,hybridep +m16 +bf16 +a2a-overlap",
+    "pp2:interleaved,v2 dp32:zero1,ep16,deepep +m8 +bf16 +a2a-overlap",
+    "pp4:interleaved,v2 dp16:zero1,ep16 +m32 +recompute:mla_up_proj +bf16 +a2a-overlap",
+)
+"""Plans of Megatron-Core whose passes run in pairs."""
+
 
 @functools.cache
 def model(samples: int) -> Graph:
@@ -68,6 +76,52 @@ def test_the_composition_takes_as_long_as_the_simulation(text: str, by: Trainer)
     assert composed(plan, cluster(ON)).step_seconds == pytest.approx(whole.step_seconds, rel=1e-3)
     assert sum(whole.breakdown.values()) == pytest.approx(whole.step_seconds, rel=1e-9)
     assert min(whole.breakdown.values()) >= 0
+
+
+def without_launches(by: Trainer) -> Trainer:
+    return msgspec.structs.replace(by, host=hostless(0).host)
+
+
+@pytest.mark.parametrize("text", OVERLAPPED)
+def test_overlapped_rows_take_as_long_as_the_simulation_and_less_than_waited_for_ones(text: str) -> None:
+    """Where launches are waited for, shares of new weights come 1e-5 of a step earlier in the one, in pairs or not."""
+    by = trainer("megatron-core")
+    launched = plan_of(text, by)
+    assert composed(launched, cluster(ON), whole=True).step_seconds == pytest.approx(
+        simulate(launched).step_seconds, rel=1e-5
+    )
+    plan, alone = (plan_of(own, without_launches(by)) for own in (text, text.removesuffix(" +a2a-overlap")))
+    whole = composed(plan, cluster(ON), whole=True)
+    assert whole.step_seconds == pytest.approx(simulate(plan).step_seconds, rel=1e-9)
+    assert composed(plan, cluster(ON)).step_seconds == pytest.approx(whole.step_seconds, rel=1e-3)
+    assert sum(whole.breakdown.values()) == pytest.approx(whole.step_seconds, rel=1e-9)
+    assert min(whole.breakdown.values()) >= 0
+    assert whole.step_seconds < composed(alone, cluster(ON), whole=True).step_seconds
+
+
+def test_without_a_pipeline_each_pair_hides_what_one_pair_hides() -> None:
+    """m micro-batches are a forward, m - 1 pairs and a backward (Megatron-Core's combined_1f1b.py)."""
+    by = without_launches(trainer("megatron-core"))
+    plan, alone = (plan_of(f"dp64:zero1,ep16 +m16 +bf16{more}", by) for more in (" +a2a-overlap", ""))
+    gained = simulate(alone).step_seconds - simulate(plan).step_seconds
+    assert gained == pytest.approx(15 * hidden_seconds(plan, (Slot("B", 0, 0), Slot("F", 0, 1))), rel=1e-9)
+
+
+@pytest.mark.parametrize(("ranks", "microbatches", "chunks"), [(1, 5, 1), (2, 4, 2), (4, 8, 2), (4, 16, 3), (8, 32, 2)])
+def test_pairs_are_of_two_micro_batches_after_one_forward_more(ranks: int, microbatches: int, chunks: int) -> None:
+    """Megatron-Core 0.15, schedules.py, get_pp_rank_microbatches: warm-up is one forward longer; then pairs alone."""
+    plain = find("interleaved" if chunks > 1 else "1f1b")
+    for rank, blocks in enumerate(plain.in_pairs().blocks(ranks, microbatches, chunks)):
+        ahead = next(n for n, block in enumerate(blocks) if len(block) > 1 or block[0].kind == "B")
+        warm = (chunks - 1) * ranks + 2 * (ranks - 1 - rank) + 1
+        total = microbatches * chunks
+        assert ahead == min(warm, total)
+        pairs = [block for block in blocks if len(block) == 2]
+        assert len(pairs) == total - ahead
+        assert all({slot.kind for slot in pair} == {"F", "B"} for pair in pairs)
+        assert all(pair[0][1:] != pair[1][1:] for pair in pairs)
+        slots = [slot for block in blocks for slot in block]
+        assert sorted(slots) == sorted(plain.order(ranks, microbatches, chunks)[rank])
 
 
 @pytest.mark.parametrize("schedule", ["dualpipe", "1f1b"])

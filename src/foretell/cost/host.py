@@ -7,6 +7,7 @@ import msgspec
 from foretell.model.optimizer import update_rule
 from foretell.plan.facts import facts
 from foretell.plan.plan import Plan
+from foretell.plan.policies.a2a_overlap import multiprocessors
 from foretell.plan.policies.execution import Execution
 from foretell.plan.policies.overlap import Overlap
 from foretell.plan.policies.precision import Format
@@ -35,12 +36,13 @@ def as_executed(setting: Setting) -> Trainer:
     if setting.plan.policy(Overlap).when == "never":
         tensor = msgspec.structs.replace(found.tensor, overlap=0.0, pieces=0.0)
         found = msgspec.structs.replace(found, tensor=tensor)
+    experts = msgspec.structs.replace(found.experts, beside=multiprocessors(setting.plan, found))
     said = setting.plan.policy(Execution).mode
     mode = found.execution if said == "trainer" else said
     host, wrapped = found.host, in_one_graph(found.wrapped) if mode == "compiled" else found.wrapped
     if said == "captured":
         host = msgspec.structs.replace(host, launch=0.0, layer=0.0, tensor=0.0)
-    return msgspec.structs.replace(found, execution=mode, host=host, wrapped=wrapped)
+    return msgspec.structs.replace(found, execution=mode, host=host, wrapped=wrapped, experts=experts)
 
 
 def _forward_alone(trainer: Trainer) -> Trainer:

@@ -47,6 +47,7 @@ def common(at: Place, absent: Any = None) -> tuple[Correspondence, ...]:
             lambda document: {"expert_tensor": int(document.get(at("expert_tensor_parallel_size")) or 0)},
         ),
         _dispatch(at),
+        KeyChoice("a2a_overlap", _switch(at("overlap_moe_expert_parallel_comm"), absent), default=False),
         _stages(at, absent),
         _storage(at, absent),
         KeyChoice(
@@ -92,21 +93,24 @@ def _overlapped(recipe: Recipe, at: Place, absent: Any) -> Document:
 FLEX: Final = "flex"
 """Megatron's dispatcher whose messages another library sends."""
 
+LIBRARIES: Final = ("deepep", "hybridep")
+"""Those libraries, as the plan and Megatron call them."""
+
 
 def _dispatch(at: Place) -> Formula:
     """How rows reach experts. Its own all-to-all is what a plan means that says nothing."""
     way, library, older = at("moe_token_dispatcher_type"), at("moe_flex_dispatcher_backend"), at("moe_enable_deepep")
 
     def write(recipe: Recipe) -> Document:
-        if recipe.dispatch == "deepep":
-            return {way: FLEX, library: "deepep"}
+        if recipe.dispatch in LIBRARIES:
+            return {way: FLEX, library: recipe.dispatch}
         return {way: recipe.dispatch} if recipe.dispatch else {}
 
     def read(document: Document) -> Figures:
         said = document.get(way)
-        by_deepep = document.get(library) == "deepep" or bool(document.get(older))
-        if said == FLEX and by_deepep:
-            return {"dispatch": "deepep"}
+        named = "deepep" if document.get(older) else document.get(library)
+        if said == FLEX and named in LIBRARIES:
+            return {"dispatch": named}
         return {"dispatch": said} if said == "allgather" else {}
 
     return Formula((way, library, older), write, read)

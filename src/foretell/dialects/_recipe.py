@@ -15,6 +15,7 @@ from foretell.dialects._model import Shape
 from foretell.errors import BadInput
 from foretell.plan.dispatch import USUAL
 from foretell.plan.plan import Plan, axis_text, policy_text
+from foretell.plan.policies.a2a_overlap import A2AOverlap
 from foretell.plan.policies.base import Base
 from foretell.plan.policies.bucket import Bucket
 from foretell.plan.policies.execution import Execution
@@ -82,6 +83,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
     recompute: str = "none"  # or attention, block, full, every2, first4, ...
     offload: tuple[str, ...] = ()
     overlap: str = "trainer"
+    a2a_overlap: bool = False  # whether rows of experts travel beside a pass of another micro-batch
     bucket: int = 0  # bytes; 0: the trainer's
     execution: str = "trainer"
     loss: str = ""  # how logits and their loss are made; empty: as the trainer does
@@ -223,6 +225,8 @@ def _policy_figures(policy: Policy) -> dict[str, Any]:
             return {"offload": policy.moved}
         case Overlap():
             return {"overlap": policy.when}
+        case A2AOverlap():
+            return {"a2a_overlap": policy.on}
         case Bucket():
             return {"bucket": policy.size}
         case Execution():
@@ -257,6 +261,7 @@ def put_together(recipe: Recipe) -> Plan:
         Recompute.of_option(recipe.recompute),
         Offload(moved=recipe.offload),
         Overlap(when=recipe.overlap),
+        A2AOverlap(on=recipe.a2a_overlap),
         Bucket(size=recipe.bucket),
         Execution(mode=recipe.execution),
         Loss(form=recipe.loss),

@@ -15,6 +15,7 @@ from foretell.oracle.mesh_bounds import MeshBounds
 from foretell.oracle.parts import Executed, PartitionRow, Parts, PolicySet, Programs, StageTraffic, StateRow
 from foretell.plan.job import batch_ranks
 from foretell.plan.plan import Plan
+from foretell.plan.policies.a2a_overlap import A2AOverlap
 from foretell.plan.policies.batchnorm import BatchNorm
 from foretell.plan.policies.imbalance import Imbalance
 from foretell.plan.policies.offload import Offload
@@ -120,7 +121,7 @@ class MeshRows:
     def __init__(self, parts: Parts, axes: tuple[Strategy, ...], chosen: Mapping[int, PolicySet]) -> None:
         self.parts, self.axes, self.chosen, self.space = parts, axes, chosen, parts.space
         self.plan = Plan(axes, next(iter(chosen.values())).policies)
-        self.mesh = mesh(self.plan)
+        self.mesh, self.paired = mesh(self.plan), self.plan.policy(A2AOverlap).on
         self.model = parts.lowered(self.mesh, self.plan)
         self.ranks = next((axis.ranks for axis in axes if isinstance(axis, Pipeline)), 1)
         self.counts = self.space.counts(axes)
@@ -222,7 +223,7 @@ class MeshRows:
     # the pipelines
 
     def _variants(self) -> PipelineVariants:
-        key, known = (self.model.number, self.ranks, self.counts), self.parts.variants
+        key, known = (self.model.number, self.ranks, self.counts, self.paired), self.parts.variants
         if key not in known:
             known[key] = self._scheduled(self.parts.number(("variants", key)))
         return known[key]
@@ -233,13 +234,15 @@ class MeshRows:
             (place, at)
             for place, pipeline in enumerate(pipelines)
             for at, count in enumerate(self.counts)
-            if self.space.schedulable(pipeline, count)
+            if self.space.schedulable(pipeline, count, self.paired)
         ]
         places = sorted({place for place, _ in pairs})
         partitions = [self.parts.partition(self.model, pipelines[place]) for place in places]
         own = [places.index(place) for place, _ in pairs]
         cuts = [partitions[at].cut for at in own]
-        unrolled = [self.parts.unrolled(cut, self.counts[at]) for cut, (_, at) in zip(cuts, pairs, strict=True)]
+        unrolled = [
+            self.parts.unrolled(cut, self.counts[at], self.paired) for cut, (_, at) in zip(cuts, pairs, strict=True)
+        ]
         count = numpy.array([at for _, at in pairs], dtype=numpy.int64)
         return PipelineVariants(
             number,

@@ -22,6 +22,7 @@ from foretell.oracle.lower_bounds import LayerSeconds, StageCounts, layer_second
 from foretell.oracle.space import Space
 from foretell.plan.axis_names import AxisName
 from foretell.plan.plan import Plan
+from foretell.plan.policies.a2a_overlap import A2AOverlap
 from foretell.plan.policies.batchnorm import BatchNorm
 from foretell.plan.policies.bucket import Bucket
 from foretell.plan.policies.compression import Compression
@@ -152,7 +153,7 @@ class Parts:
         offload, precision, recompute = plan.policy(Offload), plan.policy(Precision), plan.policy(Recompute)
         local = (recompute.rule.of_one_layer(), offload.activations, plan.policy(Imbalance), plan.policy(BatchNorm))
         care = (offload.optimizer, offload.weights, precision, plan.policy(Bucket), plan.policy(Compression))
-        execution = (plan.policy(Execution), plan.policy(Overlap))
+        execution = (plan.policy(Execution), plan.policy(Overlap), plan.policy(A2AOverlap))
         numbers = map(self.number, (local, (recompute, offload.activations), care, execution))
         return PolicySet(policies, plan, *numbers)
 
@@ -203,9 +204,9 @@ class Parts:
             )
         return self._partitions[key]
 
-    def unrolled(self, cut: PipelinePartition, count: int) -> dict[str, int]:
+    def unrolled(self, cut: PipelinePartition, count: int, paired: bool) -> dict[str, int]:
         """The rows of the orders that are played, and the rounds still to come."""
-        how = (cut.schedule, cut.ranks, count, cut.chunks)
+        how = (cut.schedule.in_pairs() if paired else cut.schedule, cut.ranks, count, cut.chunks)
         if how not in self._unrolled:
             self._passes += cut.ranks * count * cut.chunks
             if self._passes > MANY:

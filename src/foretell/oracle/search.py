@@ -33,6 +33,7 @@ from foretell.oracle.request import WHOLE, SearchEffort
 from foretell.oracle.search_result import INTERRUPTED, OUT_OF_TIME, Refinement, SearchResult
 from foretell.oracle.space import Space, Way
 from foretell.plan.plan import Plan
+from foretell.plan.policies.a2a_overlap import A2AOverlap
 from foretell.plan.policies.batchnorm import BatchNorm
 from foretell.plan.policies.offload import Offload
 from foretell.plan.policies.recompute import Recompute
@@ -345,9 +346,14 @@ def _family(axes: tuple[Strategy, ...]) -> Hashable:
 
 
 def _by_model(chosen: Sequence[PolicySet]) -> list[dict[int, PolicySet]]:
-    """Sets of policies, those together that leave the model, and what its samples share, the same."""
+    """Sets of policies, those together that leave the model, what its samples share and the order of slots the same."""
     found: dict[Hashable, dict[int, PolicySet]] = defaultdict(dict)
     for which, one in enumerate(chosen):
-        alike = trained_weights(one.plan), one.plan.policy(BatchNorm), one.plan.policy(Recompute).spares
+        alike = (
+            trained_weights(one.plan),
+            one.plan.policy(BatchNorm),
+            one.plan.policy(Recompute).spares,
+            one.plan.policy(A2AOverlap),
+        )
         found[alike][which] = one
     return list(found.values())

@@ -30,6 +30,7 @@ from foretell.plan.legality import broken_by_axes, broken_by_pipeline
 from foretell.plan.members import policies, strategies
 from foretell.plan.offered import cannot_say_axes, cannot_say_pipeline, cannot_say_policies, says_number
 from foretell.plan.plan import Plan, axis_text, grid_of, part_of
+from foretell.plan.policies.a2a_overlap import A2AOverlap
 from foretell.plan.policies.microbatches import Microbatches
 from foretell.plan.policies.precision import Precision
 from foretell.plan.policies.recompute import Recompute
@@ -77,7 +78,7 @@ class Space:
         self._by_mesh: set[str] = set()  # rules that a whole mesh broke
         self.looked = 0  # meshes so far
         self._pipelined: dict[int, tuple[Pipeline, ...]] = {}
-        self._schedulable: dict[tuple[Pipeline, int], bool] = {}
+        self._schedulable: dict[tuple[Pipeline, int, bool], bool] = {}
         self.around, self.trains = surroundings(facts(graph), cluster), facts(graph).trains
         self._base = Setting(graph, job, Plan(), trainer)
         self._check()
@@ -266,17 +267,17 @@ class Space:
             splits = [layers_per_stage("even", layers, parts) if 0 in own else own]
         yield from (msgspec.structs.replace(pipeline, split=split) for split in dict.fromkeys(splits))
 
-    def schedulable(self, pipeline: Pipeline, microbatches: int) -> bool:
-        """Whether a pipeline can take so many micro-batches."""
-        if pipeline.ranks == 1:
+    def schedulable(self, pipeline: Pipeline, microbatches: int, paired: bool) -> bool:
+        """Whether a pipeline can take so many micro-batches; `paired`: two at a time."""
+        if pipeline.ranks == 1 and not paired:
             return True
-        key = (pipeline, microbatches)
+        key = (pipeline, microbatches, paired)
         if key not in self._schedulable:
-            self._schedulable[key] = self._takes(pipeline, microbatches)
+            self._schedulable[key] = self._takes(pipeline, microbatches, paired)
         return self._schedulable[key]
 
-    def _takes(self, pipeline: Pipeline, microbatches: int) -> bool:
-        plan = Plan((pipeline,), (Microbatches(count=microbatches),))
+    def _takes(self, pipeline: Pipeline, microbatches: int, paired: bool) -> bool:
+        plan = Plan((pipeline,), (Microbatches(count=microbatches), A2AOverlap(on=paired)))
         broken = itertools.chain(
             broken_by_pipeline(self.trainer, plan, self.around), pipeline.refusals(self.whole(plan))
         )

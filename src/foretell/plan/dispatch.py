@@ -30,6 +30,8 @@ class Dispatch(msgspec.Struct, frozen=True):
     references: ClassVar[tuple[str, ...]]
     together: ClassVar[bool] = False
     """Whether its collectives run at the same time, so that the slowest counts; else one after the other."""
+    multiprocessors: ClassVar[int] = 0
+    """How many of a device its messages hold where they run beside computation."""
     routed: ClassVar[bool] = True
     """Whether a rank gets what routers send to it, and the fullest gets more; else all get the same."""
 

@@ -13,6 +13,7 @@ import msgspec
 
 from foretell.plan.facts import facts
 from foretell.plan.plan import Plan, axis_text, policy_text
+from foretell.plan.policies.a2a_overlap import A2AOverlap
 from foretell.plan.policies.base import Base
 from foretell.plan.policies.batchnorm import BatchNorm
 from foretell.plan.policies.bucket import Bucket
@@ -41,6 +42,7 @@ NOTHING: Final[dict[type[Policy], str]] = {
     Lora: "adapters are trained beside frozen weights; merged into them, they are the model itself",
     Base: "it is the form of weights that adapters are trained beside; inference in few bits is not predicted",
     Targets: "it says where adapters are trained, and none are",
+    A2AOverlap: "the rows of a forward pass travel beside a backward pass, and there is none",
     WideAdapters: "it says how adapters are trained, and none are",
     Variant: "it says how adapters are trained, and none are",
     Compression: "no gradients travel",

@@ -13,6 +13,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from foretell.plan.plan import Plan, axis_text
+from foretell.plan.policies.a2a_overlap import A2AOverlap
 from foretell.plan.policies.microbatches import Microbatches
 from foretell.plan.policies.precision import Precision
 from foretell.plan.refusal import Refusal
@@ -40,6 +41,9 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 UNKNOWN: Final = Surroundings()
+
+PAIRED: Final = "interleaved"
+"""The schedule whose passes run in pairs: with the forwards that 1F1B has ahead ranks would wait for each other."""
 
 Rule: TypeAlias = Callable[[Trainer, Plan, Surroundings], Iterator[Refusal]]
 
@@ -173,6 +177,23 @@ def _interleaved(trainer: Trainer, plan: Plan, pipeline: Pipeline) -> Iterator[R
         yield Refusal("interleaved micro-batches", why, mends=mends)
 
 
+def _pairs(trainer: Trainer, plan: Plan, around: Surroundings) -> Iterator[Refusal]:
+    """Passes of two micro-batches that run together: `+a2a-overlap`."""
+    if not plan.policy(A2AOverlap).on:
+        return
+    pipeline, without = plan.axis(Pipeline), changed(plan, A2AOverlap())
+    if not trainer.legal.a2a_overlap:
+        why = "+a2a-overlap, but no pass of another micro-batch runs beside rows of experts"
+        yield Refusal("trainer's overlap of rows", why, mends=without)
+    elif pipeline is not None and pipeline.ranks > 1 and pipeline.schedule != PAIRED:
+        why = f"+a2a-overlap with {pipeline.schedule}: {PAIRED} alone pairs passes, others have too few ahead"
+        other = with_fields(pipeline, schedule=PAIRED, chunks=2, split=())
+        yield Refusal("passes to pair", why, mends=(*replaced(plan, pipeline, other), *without))
+    elif plan.microbatches < 2:
+        why = "+a2a-overlap with one micro-batch: there is no other one whose pass could run beside it"
+        yield Refusal("passes to pair", why, mends=(*_counted(plan, 2), *without))
+
+
 def _precisions(trainer: Trainer, plan: Plan, around: Surroundings) -> Iterator[Refusal]:
     precision = plan.policy(Precision)
     can = trainer.legal.precisions
@@ -269,11 +290,12 @@ RULES: Final[tuple[Rule, ...]] = (
     _node,
     _divides,
     _microbatches,
+    _pairs,
     _precisions,
 )
 
 
-PIPELINE_RULES: Final[tuple[Rule, ...]] = (_schedules, _stages, _microbatches)
+PIPELINE_RULES: Final[tuple[Rule, ...]] = (_schedules, _stages, _microbatches, _pairs)
 
 
 def _ranks(plan: Plan, kind: type[Strategy]) -> int:

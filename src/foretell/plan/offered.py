@@ -35,6 +35,7 @@ class Legal(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     sequence_parallel: Literal["never", "optional", "always"]
     context: tuple[Exchange, ...]
     experts: bool
+    a2a_overlap: bool  # rows of experts beside a pass of another micro-batch
     storages: tuple[StorageWord, ...]
     storages_pipeline: tuple[StorageWord, ...]  # those that go with more than one stage
     hybrid: bool  # shares among groups of the data ranks

@@ -74,7 +74,7 @@ class PassTimes(NamedTuple):
     def per_slot(self, slots: float) -> dict[str, Quantity]:
         """Seconds of each kind of block when a rank has so many slots for each micro-batch."""
         kinds = {"F": self.forward, "I": self.input_gradient, "W": self.weight_gradient}
-        kinds |= {"B": self.backward, "F&B": self.together}
+        kinds |= {"B": self.backward, "F&B": self.together, "B&F": self.together}
         return {kind: seconds / slots for kind, seconds in kinds.items()}
 
 
@@ -103,9 +103,23 @@ class Schedule(msgspec.Struct, frozen=True):
     forward: bool = False
     """Whether its forward slots run alone, in their order: nothing is trained, and no micro-batch comes back."""
 
+    paired: bool = False
+    """Whether each backward runs together with the forward after it, of another micro-batch."""
+
     @abc.abstractmethod
     def phases(self, rank: int, ranks: int, microbatches: int, chunks: int) -> list[Phase]:
         """What a rank does. Slots of micro-batches that do not exist are left out by the writer."""
+
+    def run_phases(self, rank: int, ranks: int, microbatches: int, chunks: int) -> list[Phase]:
+        """The same as they run: in pairs, one forward more comes first, so that the two do not wait for each other."""
+        found = self.phases(rank, ranks, microbatches, chunks)
+        if not self.paired:
+            return found
+        (ahead, first), (times, both), (behind, last) = found
+        if (first, both, last) != ("F", "F B", "B"):
+            raise ValueError(f"{self.name} has no forwards and backwards in turn to pair")
+        more = min(1, times)
+        return [(ahead + more, first), (times - more, "B&F"), (behind + more, last)]
 
     @abc.abstractmethod
     def in_flight(self, rank: int, ranks: int, microbatches: int, chunks: int) -> float:
@@ -141,6 +155,10 @@ class Schedule(msgspec.Struct, frozen=True):
     def forward_only(self) -> Schedule:
         """The same stages and micro-batches without a backward pass."""
         return msgspec.structs.replace(self, forward=True)
+
+    def in_pairs(self) -> Schedule:
+        """The same stages and micro-batches, forwards and backwards in turn as pairs that run together."""
+        return msgspec.structs.replace(self, paired=True)
 
     def rank_of(self, stage: int, ranks: int, chunks: int) -> int:
         """The rank that holds a stage."""
@@ -311,7 +329,7 @@ def find(name: str) -> Schedule:
     return known[name]
 
 
-UNIT = {"F": 1, "I": 1, "W": 1, "B": 2, "F&B": 3}
+UNIT = {"F": 1, "I": 1, "W": 1, "B": 2, "F&B": 3, "B&F": 3}
 """Columns of a drawn timeline: the three parts take equally long, as the papers draw them."""
 
 

@@ -131,7 +131,7 @@ def unroll(schedule: Schedule, ranks: int, microbatches: int, chunks: int, fast:
     row: Callable[[Sequence[int]], Row] = whole_numbers if fast else list
     run, held = kernels(fast), [schedule.stages_of(rank, ranks, chunks) for rank in range(ranks)]
     words_of = _forward_words if schedule.forward else _words
-    by_rank = [[(n, words_of(own)) for n, own in schedule.phases(rank, *how) if n > 0] for rank in range(ranks)]
+    by_rank = [[(n, words_of(own)) for n, own in schedule.run_phases(rank, *how) if n > 0] for rank in range(ranks)]
     phases = [phase for own in by_rank for phase in own]
     words = [word for _, own in phases for word in own]
     through = [schedule.microbatches_of(stage, *how) for stages in held for stage in stages]

@@ -16,6 +16,7 @@ from foretell.model.resize import skeleton, with_samples
 from foretell.plan.axis_names import AxisName
 from foretell.plan.kept import Kept
 from foretell.plan.plan import Plan
+from foretell.plan.policies.a2a_overlap import A2AOverlap
 from foretell.plan.policies.batchnorm import BatchNorm
 from foretell.plan.policies.execution import Execution
 from foretell.plan.policies.imbalance import Imbalance
@@ -33,7 +34,7 @@ from foretell.plan.trainer import Trainer
 from foretell.program.casts import by_operators
 from foretell.program.kept import as_kept
 from foretell.program.mesh import mesh
-from foretell.program.partition import pipeline_partition
+from foretell.program.partition import PipelinePartition, pipeline_partition
 from foretell.program.program import Program
 from foretell.program.rank_program import RankProgram
 from foretell.program.sharding.conventions import Conventions
@@ -52,10 +53,16 @@ def lower(setting: Setting, block: int = 0) -> Program:
         setting,
         axes,
         graph,
-        pipeline_partition(skeleton(graph), pipeline, trainer.pipeline.split, plan.policy(Recompute).spares),
+        partition_of(graph, pipeline, plan, trainer),
         local_of(graph, axes, plan, trainer, block),
         WeightStatePlan(setting, axes),
     )
+
+
+def partition_of(graph: Graph, pipeline: Pipeline, plan: Plan, trainer: Trainer) -> PipelinePartition:
+    """The stages of a plan."""
+    spares, paired = plan.policy(Recompute).spares, plan.policy(A2AOverlap).on
+    return pipeline_partition(skeleton(graph), pipeline, trainer.pipeline.split, spares, paired)
 
 
 def local_of(graph: Graph, axes: tuple[MeshAxis, ...], plan: Plan, trainer: Trainer, block: int = 0) -> RankProgram:

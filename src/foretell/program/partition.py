@@ -99,10 +99,13 @@ class StageSignature(NamedTuple):
 class PipelinePartition:
     """One model on one pipeline."""
 
-    def __init__(self, graph: Graph, pipeline: Pipeline, rule: str, spares: Recomputation | None) -> None:
+    def __init__(
+        self, graph: Graph, pipeline: Pipeline, rule: str, spares: Recomputation | None, paired: bool = False
+    ) -> None:
         self.graph = graph
         self.ranks = pipeline.ranks
-        schedule = find(pipeline.schedule if self.ranks > 1 else "1f1b")
+        found = find(pipeline.schedule if self.ranks > 1 else "1f1b")
+        schedule = found.in_pairs() if paired else found
         self.schedule: Schedule = schedule if trains(graph) else schedule.forward_only()
         self.chunks = (pipeline.chunks or self.schedule.least_chunks) if self.ranks > 1 else 1
         self.row = model_parts(graph, self.schedule.parts(self.ranks, self.chunks), pipeline.split, rule, spares)
@@ -277,10 +280,10 @@ def _equal_layers(run: EqualLayers, alone: bool) -> Iterator[EqualLayers]:
 @forgettable
 @functools.lru_cache(maxsize=1024)
 def pipeline_partition(
-    graph: Graph, pipeline: Pipeline, rule: str, spares: Recomputation | None = None
+    graph: Graph, pipeline: Pipeline, rule: str, spares: Recomputation | None = None, paired: bool = False
 ) -> PipelinePartition:
     """Cut a model for a pipeline, where the plan does not say how by a trainer's rule.
 
-    `spares` is a recomputation that leaves some layers of a stage as they are.
+    `spares` is a recomputation that leaves some layers of a stage as they are; `paired`: passes run in pairs.
     """
-    return PipelinePartition(graph, pipeline, rule, spares)
+    return PipelinePartition(graph, pipeline, rule, spares, paired)

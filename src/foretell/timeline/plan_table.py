@@ -11,6 +11,7 @@ from foretell.cost.memory import MemoryConstants
 from foretell.cost.price import PricedProgram
 from foretell.hardware.cluster import Cluster
 from foretell.plan.plan import Plan
+from foretell.plan.policies.a2a_overlap import multiprocessors
 from foretell.plan.strategies.tensor import Tensor
 from foretell.plan.trainer import Trainer
 from foretell.program.partition import PipelinePartition
@@ -109,9 +110,9 @@ class PlanTable(TableBuilder):
         """The row of how a trainer launches a plan, as the plan has it run."""
         tensor = plan.axis(Tensor)
         ranks, across = tensor.ranks if tensor else 1, pipelined and self.cluster.nodes > 1
-        held = trainer.experts.beside / self.cluster.device.multiprocessors
+        held = multiprocessors(plan, trainer) / self.cluster.device.multiprocessors
         return self.launch_profile(
-            (trainer, ranks, across), trainer.host, ranks, across, trainer.storage.prefetch, held
+            (trainer, ranks, across, held), trainer.host, ranks, across, trainer.storage.prefetch, held
         )
 
     def plans(self, compiled: bool) -> Plans:

@@ -10,7 +10,7 @@ from foretell.cost.price import PricedProgram
 from foretell.cost.prices import Parts
 from foretell.hardware.cluster import Cluster
 from foretell.plan.axis_names import AxisName
-from foretell.plan.schedule import SLOT_KINDS, Slot
+from foretell.plan.schedule import SLOT_KINDS
 from foretell.timeline.engine import SEGMENT
 from foretell.timeline.memory_timeline import memory_use
 from foretell.timeline.observation import Observation
@@ -82,10 +82,7 @@ class _Breakdown:
         if played.before is not None:
             before = played.before.paired(rank)
             pairs = Counter({one: times + (times - before[one]) * played.rounds for one, times in pairs.items()})
-        return sum(
-            times * hidden_seconds(self.plan, (Slot("F", one, 0), Slot("B", other, 0)))
-            for (one, other), times in pairs.items()
-        )
+        return sum(times * hidden_seconds(self.plan, pair) for pair, times in pairs.items())
 
     def imbalance(self, rank: int, bubble: float) -> float:
         """The part of a rank's bubble in which it waits because others work longer in their slots than it does.

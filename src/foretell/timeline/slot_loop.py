@@ -244,7 +244,7 @@ def run_slots(t, plans, at, first, stop, costs, standing, started):
         else:
             run_segments(standing, costs, rank, costs.low[place], costs.high[place], every)
         if pair == SECOND:
-            before = t.i[t.stage_signature + stage_at + t.i[t.slot_stage + n - 1]] * PLACES + F
+            before = t.i[t.stage_signature + stage_at + t.i[t.slot_stage + n - 1]] * PLACES + t.i[t.slot_kind + n - 1]
             run_together(standing, costs, rank, unsigned_index(before * lanes), unsigned_index(place * lanes), every)
         for own in range(n - 1 if pair == SECOND else n, n if pair == FIRST else n + 1):
             if t.i[t.slot_kind + own] != W:

@@ -69,7 +69,7 @@ def pairs(row_at, kind, block, pair):
     """Mark the first and the second of a forward and a backward that run together."""
     for r in range(len(row_at) - 1):
         for n in range(row_at[r], row_at[r + 1] - 1):
-            if block[n] == block[n + 1] and kind[n] == F and kind[n + 1] == B:
+            if block[n] == block[n + 1] and kind[n] + kind[n + 1] == F + B:
                 pair[n], pair[n + 1] = FIRST, SECOND
 
 

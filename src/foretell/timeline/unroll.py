@@ -116,11 +116,11 @@ class SlotOrder:
                 self.counts[own][stage, kind] = times
         return self.counts[rank]
 
-    def paired(self, rank: int) -> Counter[tuple[int, int]]:
-        """How often a forward and a backward of a rank run together: (stage, stage)."""
-        rows = zip(*(_listed(row) for row in (self.rank, self.stage, self.pair)), strict=True)
-        own = [(stage, pair) for at, stage, pair in rows if at == rank and pair]
-        return Counter((one[0], other[0]) for one, other in zip(own[::2], own[1::2], strict=True))
+    def paired(self, rank: int) -> Counter[tuple[Slot, Slot]]:
+        """How often a forward and a backward of a rank run together, as slots without their micro-batches."""
+        rows = zip(*(_listed(row) for row in (self.rank, self.kind, self.stage, self.pair)), strict=True)
+        own = [Slot(SLOT_KINDS[kind], stage, 0) for at, kind, stage, pair in rows if at == rank and pair]
+        return Counter(zip(own[::2], own[1::2], strict=True))
 
 
 class UnrolledSchedule(NamedTuple):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from foretell.plan.dispatch import Dispatch, Sending
 from foretell.plan.reach import Owners
 
@@ -12,7 +14,9 @@ class AllToAll(Dispatch, frozen=True):
     references = (
         "Lepikhin et al. 2021 (GShard), arXiv 2006.16668",
         "Megatron-Core 0.15, megatron/core/transformer/moe/token_dispatcher.py: MoEAlltoAllTokenDispatcher",
+        "github.com/NVIDIA/nccl/issues/892: 16 channels between ranks of an H800 node, a block of threads each",
     )
+    multiprocessors: ClassVar[int] = 16
 
     def to_experts(self, owners: Owners, ranks: int) -> tuple[Sending, ...]:
         return (Sending("all-to-all", "group", 1.0),)

@@ -6,6 +6,8 @@ the two hops counts. Results are summed on the way back: in the node first, then
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from foretell.plan.dispatch import Dispatch, Sending
 from foretell.plan.reach import Owners
 
@@ -16,8 +18,10 @@ class DeepEP(Dispatch, frozen=True):
     references = (
         "DeepSeek-AI 2024 (DeepSeek-V3), arXiv 2412.19437, section 3.2.2",
         "github.com/deepseek-ai/DeepEP: csrc/kernels/internode.cu, docs/legacy.md",
+        "Megatron-Core 0.15, megatron/core/transformer/transformer_config.py: moe_deepep_num_sms is 20",
     )
     together = True
+    multiprocessors: ClassVar[int] = 20
 
     def to_experts(self, owners: Owners, ranks: int) -> tuple[Sending, ...]:
         between = Sending("all-to-all", "nodes", owners.nodes / owners.rows)

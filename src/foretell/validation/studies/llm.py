@@ -52,6 +52,9 @@ RECOMPUTE_SAID: Final = "recompute stated"
 RECOMPUTE_UNSAID: Final = "recompute not stated"
 """Whether a source says what runs again: if not, memory is that of a default, or of the answer that fits best."""
 
+LIBRARIES: Final = ("hybridep", "deepep")
+"""Ways of dispatch that comments name."""
+
 COLLECTED: Final = "validate has no column for adapters"
 """Where this was the reason to mark a line not usable, it is none any more."""
 
@@ -230,6 +233,8 @@ def _plan(line: Line, layout: StudyLayout, runs: Trainer) -> str:
         offload(line),
         adapters(line).policy,
         "+no-overlap" if "communication overlap off" in comment else "",
+        "+a2a-overlap" if "all-to-all overlap" in comment else "",
+        "+captured" if "graphs of the whole step" in comment else "",
     )
     return written(pipeline(line, runs), _data(line, layout), context, tensor, *policies)
 
@@ -255,7 +260,7 @@ def _data(line: Line, layout: StudyLayout) -> str:
         options.append(f"shard{size}")
     if layout.ep > 1:
         options += [f"ep{layout.ep}"] + (["etp1"] if layout.tp > 1 and layout.ep > layout.dp else [])
-        options += ["deepep"] if re.search(r"deepep|HybridEP", line.get("comment", "")) else []
+        options += [word for word in LIBRARIES if word in line.get("comment", "").lower()][:1]
     return f"dp{ranks}{':' if options else ''}{','.join(options)}"
 
 
