@@ -61,22 +61,25 @@ def test_no_plan_is_priced_below_its_bounds(name: str) -> None:
     found = _priced(name)
     names, seconds, memory = (numpy.concatenate(parts) for parts in zip(*found.priced, strict=True))
     price = {tuple(where): (seconds[at], memory[at]) for at, where in enumerate(names.tolist())}
-    checked, tightest = 0, 0.0
+    checked, tightest, fullest = 0, 0.0, 0.0
     for number, axes in enumerate(found.meshes):
         for own in found.alike:
             rows = MeshRows(found.parts, axes, own)
             variants = rows._variants()
             for which in rows.allowed if rows.size else ():
-                least_seconds, least_bytes = rows.least(found.bounds, which)
+                least_seconds = rows.least_seconds(found.bounds, which)
+                least_bytes = rows.least_bytes(found.bounds, which, rows.everything)
                 for at in range(len(variants.own)):
                     where = (number, which, int(variants.place[at]), int(variants.microbatches[at]))
                     taken, held = price[where]
                     assert least_seconds[at] <= taken, (axes, where)
                     assert least_bytes[at] <= held, (axes, where)
                     tightest = max(tightest, least_seconds[at] / taken)
+                    fullest = max(fullest, least_bytes[at] / held)
                     checked += 1
     assert checked == len(price) > 50
     assert tightest > 0.7  # and it is no empty promise
+    assert fullest > 0.7
 
 
 @pytest.mark.parametrize("name", SPACES)
@@ -87,8 +90,8 @@ def test_what_recomputes_or_moves_more_is_bounded_by_what_does_less(name: str) -
         for own in found.alike:
             rows = MeshRows(found.parts, axes, own)
             if rows.size:
-                plainest = min(float(rows.least(found.bounds, which)[0].min()) for which in rows.plainest())
-                others = [float(rows.least(found.bounds, which)[0].min()) for which in rows.allowed]
+                plainest = min(float(rows.least_seconds(found.bounds, which).min()) for which in rows.plainest())
+                others = [float(rows.least_seconds(found.bounds, which).min()) for which in rows.allowed]
                 assert plainest <= min(others) * (1 + 1e-12)
 
 

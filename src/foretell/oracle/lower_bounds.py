@@ -147,8 +147,11 @@ def least_seconds(counts: StageCounts, ranks: RankSeconds, host: HostFigures, at
     return numpy.maximum(device, launched * FOLDED).max(axis=0) * ROUNDING
 
 
-def bytes_by_kind(kinds: Sequence[BlockKind], local: RankProgram, weight_state: WeightStatePlan) -> Any:
-    """Bytes of weights and states that rest on a rank for a layer of each kind; those of several kinds are left out."""
+def bytes_by_kind(
+    kinds: Sequence[BlockKind], local: RankProgram, weight_state: WeightStatePlan, gradients: bool
+) -> Any:
+    """Bytes of weights and states, and of gradients that rest, on a rank for a layer of each kind; those of several
+    kinds are left out."""
     own = {kind: [weight_state.on_axes(weight, local.sampled) for weight in local.weights(kind)] for kind in kinds}
     users: dict[tuple[int, int], int] = {}
     for weights in own.values():
@@ -157,13 +160,46 @@ def bytes_by_kind(kinds: Sequence[BlockKind], local: RankProgram, weight_state: 
     found: list[float] = []
     for kind in kinds:
         resting = weight_state.resting([one for one in own[kind] if users[one.key[:2]] == 1], versions=1)
-        found.append(resting.weights + resting.states)
+        found.append(resting.weights + resting.states + (resting.gradients if gradients else 0.0))
     return numpy.array(found)
 
 
-def least_bytes(counts: StageCounts, kinds: Any) -> float:
-    """Of a plan whose layers rest in so many bytes each."""
-    return float((counts.stored @ kinds).max()) * ROUNDING
+def resting_bytes(counts: StageCounts, kinds: Any) -> Any:
+    """Of each rank of a plan whose layers rest in so many bytes each."""
+    return (counts.stored @ kinds) * ROUNDING
+
+
+class HeldBytes(NamedTuple):
+    """What micro-batches hold on each rank of a partition, at least, for each number of samples."""
+
+    kept: Any  # one that is under way, in one of the rank's stages
+    begun: Any  # one while it goes forward
+
+
+def held_bytes(cut: PipelinePartition, kept: Any, peaks: Any) -> HeldBytes:
+    """Of what each stage signature keeps, and holds at most in a forward pass: rows of arrays."""
+    own: list[list[int]] = [[] for _ in range(cut.ranks)]
+    for rank, signature in zip(cut.rank, cut.stage_signatures, strict=True):
+        own[rank].append(signature)
+    most = numpy.maximum(kept, peaks)
+    return HeldBytes(*(numpy.array([each[rows].min(axis=0) for rows in own]) for each in (kept, most)))
+
+
+def in_flight(cut: PipelinePartition, microbatches: int) -> list[float]:
+    """Of so many micro-batches those that pass a stage of each rank at once; one, where parts of them may be gone."""
+    schedule = cut.schedule
+    if schedule.forward or schedule.splits_backward or schedule.copies > 1 or not schedule.flushes:
+        return [1.0] * cut.ranks
+    return [
+        float(round(schedule.in_flight(rank, cut.ranks, microbatches, cut.chunks) * cut.chunks))
+        for rank in range(cut.ranks)
+    ]
+
+
+def least_held(flying: Any, held: HeldBytes, at: Any) -> Any:
+    """Bytes on each rank of plans with so many micro-batches in flight, whose numbers of samples are `at` these
+    places."""
+    return (flying - 1) * held.kept[:, at] + held.begun[:, at]
 
 
 def roofline(graph: Graph, job: Job, precision: Precision, cluster: Cluster) -> float:

@@ -11,6 +11,7 @@ import numpy
 from foretell.cost.host import overlap_share
 from foretell.cost.memory import MemoryConstants, memory_constants
 from foretell.cost.prices import Prices
+from foretell.oracle.lower_bounds import ROUNDING
 from foretell.oracle.mesh_bounds import MeshBounds
 from foretell.oracle.parts import Executed, PartitionRow, Parts, PolicySet, Programs, StageTraffic, StateRow
 from foretell.plan.job import batch_ranks
@@ -58,7 +59,6 @@ class PipelineVariants(NamedTuple):
     microbatches: Any
     partition: Any  # the row of each
     splits: Any
-    unrolled: Columns
 
     def only(self, alive: Any, parts: Parts) -> PipelineVariants:
         """Those that are alive, a truth for each, with their pipelines alone."""
@@ -76,8 +76,16 @@ class PipelineVariants(NamedTuple):
             microbatches=self.microbatches[rows],
             partition=self.partition[rows],
             splits=self.splits[rows],
-            unrolled={name: column[rows] for name, column in self.unrolled.items()},
         )
+
+    def unrolled(self, parts: Parts, paired: bool) -> Columns:
+        """The orders in which they are played: asked for when they are priced, since bounds need none."""
+        if self.number not in parts.mesh_orders:
+            cuts = [self.pipelines[at].cut for at in self.own.tolist()]
+            played = zip(cuts, self.microbatches.tolist(), strict=True)
+            found = [parts.unrolled(cut, count, paired) for cut, count in played]
+            parts.mesh_orders[self.number] = {name: numpy.array([row[name] for row in found]) for name in UNROLLED}
+        return parts.mesh_orders[self.number]
 
     def each(self, figures: Sequence[Sequence[int]]) -> Any:
         """Figures of pipelines for each of some sets of policies, as figures of each variant."""
@@ -167,21 +175,44 @@ class MeshRows:
 
     # bounds
 
-    def least(self, bounds: MeshBounds, which: int) -> tuple[Any, Any]:
-        """Seconds and bytes that the plans of a set of policies take at least: a figure for each variant."""
-        variants, chosen = self._variants(), self.chosen[which]
+    def least_seconds(self, bounds: MeshBounds, which: int) -> Any:
+        """Seconds that the plans of a set of policies take at least: a figure for each variant."""
+        variants, how, programs = self._variants(), *self._running(which)
+        key = (programs.row, variants.number, how.launch_profile, self.samples[0])
+        if key not in bounds.seconds:
+            bounds.seconds[key] = found = numpy.empty(len(variants.own))
+            at = self._places(programs)
+            for place, pipeline in enumerate(variants.pipelines):
+                mine = numpy.flatnonzero(variants.own == place)
+                sizes, counts = at[variants.count[mine]], variants.microbatches[mine]
+                found[mine] = bounds.least_seconds(programs, pipeline, how.launch_profile, sizes, counts)
+        return bounds.seconds[key]
+
+    def least_bytes(self, bounds: MeshBounds, which: int, alive: Any, room: float = float("inf")) -> Any:
+        """The same of bytes, of variants that are alive; where weights alone need more than `room`, of these."""
+        reserved, context = self.constants.reserved, self.constants.context
+        variants, chosen, (how, programs) = self._variants(), self.chosen[which], self._running(which)
+        state = self._state(chosen, how.prices, programs)
+        at, found = self._places(programs), numpy.zeros(len(variants.own))
+        for place in numpy.unique(variants.own[alive]).tolist():
+            mine, pipeline = numpy.flatnonzero((variants.own == place) & alive), variants.pipelines[place]
+            resting = bounds.resting(self.model, programs.parts[0][0], pipeline, state)
+            found[mine] = resting.max()
+            if resting.max() * reserved + context <= room:
+                sizes, counts = at[variants.count[mine]], variants.microbatches[mine]
+                held = bounds.held(programs, pipeline, chosen, sizes, counts)
+                found[mine] = (resting[:, None] + held).max(axis=0) * ROUNDING
+        return found * reserved + context
+
+    def _running(self, which: int) -> tuple[MeshPrices, Programs]:
+        chosen = self.chosen[which]
         executed = self.parts.executed(chosen)
         how = self._prices(chosen, executed)
-        programs = self._programs(chosen, executed, how.prices)
-        state = self._state(chosen, how.prices, programs)
-        at = numpy.array([programs.place[count] for count in self.samples], dtype=numpy.int64)
-        seconds, held = numpy.empty(len(variants.own)), numpy.empty(len(variants.own))
-        for place, pipeline in enumerate(variants.pipelines):
-            mine = numpy.flatnonzero(variants.own == place)
-            sizes = at[variants.count[mine]]
-            seconds[mine] = bounds.seconds(programs, pipeline, how.launch_profile, sizes, variants.microbatches[mine])
-            held[mine] = bounds.bytes(self.model, programs.parts[0][0], pipeline, state)
-        return seconds, held
+        return how, self._programs(chosen, executed, how.prices)
+
+    def _places(self, programs: Programs) -> Any:
+        """Of each count of micro-batches where its number of samples is."""
+        return numpy.array([programs.place[count] for count in self.samples], dtype=numpy.int64)
 
     def plainest(self) -> list[int]:
         """Of sets of policies that run alike otherwise, those that recompute least and keep most on the device: the
@@ -207,7 +238,7 @@ class MeshRows:
             launch_profile=numpy.array(profile)[:, None],
             overlap=numpy.array(overlap)[:, None],
             splits=variants.splits,
-            unrolled=variants.unrolled,
+            unrolled=variants.unrolled(self.parts, self.paired),
             constants=self._constants(variants),
             size=numpy.array(sizes)[:, variants.count],
             signatures=variants.signatures,
@@ -215,10 +246,14 @@ class MeshRows:
 
     def _constants(self, variants: PipelineVariants) -> MemoryConstants:
         """What a trainer adds to memory."""
+        each: Any = self.constants.streams  # the only figure that goes with the samples
+        return self.constants if isinstance(each, int | float) else self.constants._replace(streams=each[variants.count])
+
+    @functools.cached_property
+    def constants(self) -> MemoryConstants:
+        """The same, for all counts of micro-batches."""
         samples = numpy.array([self.space.job.batch // count for count in self.counts])
-        found = memory_constants(self.parts.setting(self.plan), self.mesh, self.space.cluster, samples)
-        each: Any = found.streams  # the only figure that goes with the samples
-        return found if isinstance(each, int | float) else found._replace(streams=each[variants.count])
+        return memory_constants(self.parts.setting(self.plan), self.mesh, self.space.cluster, samples)
 
     # the pipelines
 
@@ -240,9 +275,6 @@ class MeshRows:
         partitions = [self.parts.partition(self.model, pipelines[place]) for place in places]
         own = [places.index(place) for place, _ in pairs]
         cuts = [partitions[at].cut for at in own]
-        unrolled = [
-            self.parts.unrolled(cut, self.counts[at], self.paired) for cut, (_, at) in zip(cuts, pairs, strict=True)
-        ]
         count = numpy.array([at for _, at in pairs], dtype=numpy.int64)
         return PipelineVariants(
             number,
@@ -254,7 +286,6 @@ class MeshRows:
             microbatches=numpy.array(self.counts)[count],
             partition=numpy.array([partitions[at].row for at in own]),
             splits=numpy.array([cut.schedule.splits_backward for cut in cuts]),
-            unrolled={name: numpy.array([row[name] for row in unrolled]) for name in UNROLLED},
         )
 
     # the parts of its plans

@@ -9,6 +9,8 @@ import functools
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy
+
 from foretell.cost.host import as_executed
 from foretell.cost.layer_cost import LayerCost, layer_cost
 from foretell.cost.memory import convolution_block
@@ -146,6 +148,7 @@ class Parts:
         self._unrolled: dict[Hashable, dict[str, int]] = {}
         self.variants: dict[Hashable, Any] = {}  # of pipelines, by mesh
         self.mesh_peaks: dict[Hashable, list[int]] = {}
+        self.mesh_orders: dict[int, dict[str, Any]] = {}
         self._passes = 0  # of the steps that these are
 
     def chosen(self, policies: tuple[Policy, ...]) -> PolicySet:
@@ -287,6 +290,18 @@ class Parts:
             self._peaks[key] = self.table.peaks(*found)
         return self._peaks[key]
 
+    def activations(self, programs: Programs, variant: PartitionRow, chosen: PolicySet) -> tuple[Any, Any]:
+        """What each stage signature keeps of a micro-batch, and holds at most in its forward pass, without what weights
+        add: rows of a figure for each number of samples."""
+        found: list[tuple[Any, Any]] = []
+        for local, size in programs.parts:
+            how = _Activations(local, chosen.held, chosen.plan, variant.cut.ranks > 1)
+            each = [self._held(how, own, WeightBuffers()) for own in variant.cut.signature_runs]
+            rows = ([one.kept for one in each], [one.forward_peak for one in each])
+            found.append(tuple(numpy.stack([numpy.broadcast_to(row, max(1, size)) for row in own]) for own in rows))
+        kept, peaks = (numpy.concatenate(own, axis=1) for own in zip(*found, strict=True))
+        return kept, peaks
+
     def _held(self, how: _Activations, own: StageRuns, weights: WeightBuffers) -> StagePeaks:
         """What a stage holds; of stages that differ in how often a layer repeats, all are found at once."""
         one = functools.partial(activation_peaks, how.local, plan=how.plan, pipelined=how.pipelined)
@@ -377,8 +392,6 @@ class LayerStack(NamedTuple):
 
 
 def _stacked(one: Callable[..., StagePeaks], own: StageRuns, times: Sequence[int]) -> LayerStack:
-    import numpy
-
     rows = {count: row for row, count in enumerate(times)}
     try:
         found = one(StackedRuns(own, times), weights=WeightBuffers())

@@ -210,12 +210,14 @@ class _Search:
         if self.roomy == float("inf"):
             return dict.fromkeys(wanted, rows.everything)
         limit = self.roomy * (1 + self.effort.margin)
-        if all(least(rows.least(self.bounds, which)[0]) > limit for which in rows.plainest()):
+        if all(least(rows.least_seconds(self.bounds, which)) > limit for which in rows.plainest()):
             return {}
         found: dict[int, Any] = {}
+        room = ROOM * self.capacity
         for which in wanted:
-            seconds, memory = rows.least(self.bounds, which)
-            alive = (seconds <= limit) & (memory <= ROOM * self.capacity)
+            alive = rows.least_seconds(self.bounds, which) <= limit
+            if alive.any():
+                alive &= rows.least_bytes(self.bounds, which, alive, room) <= room
             if alive.any():
                 found[which] = alive
         return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -114,13 +115,18 @@ def spread_alike(
     if not any(axis.splitting.shares_samples for axis in space):
         return [tuple(samples)] if samples else []
     conventions, found = _conventions(plan, trainer, space), list[tuple[list[Sharding], list[int]]]()
+    known: dict[tuple[tuple[int, int], ...], list[int]] = {}
     for count in samples:
-        spreads = [propagate(with_samples(graph, count), axis, conventions) for axis in space]
-        same = next((counts for like, counts in found if like == spreads), None)
-        if same is None:
-            found.append((spreads, [count]))
-        else:
-            same.append(count)
+        # rules ask of sizes whether ranks divide them, and whether there is one for each: of products with the samples
+        # these two decide it
+        key = tuple((math.gcd(count, axis.ranks), min(count, axis.ranks)) for axis in space)
+        if key not in known:
+            spreads = [propagate(with_samples(graph, count), axis, conventions) for axis in space]
+            same = next((counts for like, counts in found if like == spreads), None)
+            if same is None:
+                found.append((spreads, same := []))
+            known[key] = same
+        known[key].append(count)
     return [tuple(counts) for _, counts in found]
 
 
