@@ -120,6 +120,7 @@ class ChildProcess:
             ready.register(self._process.stdout, selectors.EVENT_READ)
             while b"\n" not in parts[-1]:
                 if not ready.select(None if until is None else max(0.0, until - time.monotonic())):
+                    self._heard = b"".join(parts)
                     raise TimeoutError
                 parts.append(os.read(self._process.stdout.fileno(), 1 << 16))
                 if not parts[-1]:

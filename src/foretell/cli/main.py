@@ -42,7 +42,9 @@ def answer() -> int:
     from foretell.cli import mistyped
     from foretell.cli.command import cli
     from foretell.errors import ForetellError
+    from foretell.patience import told_to
 
+    told_to(_still_waiting)
     no_arguments: Any = getattr(click.exceptions, "NoArgsIsHelpError", ())  # before click 8.2 there is none
     try:
         _check_letters(sys.argv[1:])
@@ -71,6 +73,19 @@ def answer() -> int:
     else:
         return code if isinstance(code, int) else 0
     return 0
+
+
+def _still_waiting(what: str, seconds: float) -> None:
+    """Say so on standard error; nothing is imported for what does not take long."""
+    if what and not _progress:
+        from foretell.cli.progress import Progress
+
+        _progress.append(Progress())
+    for progress in _progress:
+        progress.waits(what, seconds)
+
+
+_progress: list[Any] = []
 
 
 def _interrupted(stop: BaseException | None) -> int:

@@ -74,6 +74,14 @@ class Progress:
         if self.due:
             self.say(self.verb, share, now, ", about")
 
+    def waits(self, what: str, seconds: float) -> None:
+        """Since when something is waited for of which nobody knows how long it takes; without words: it is there."""
+        if not what:
+            self.end()
+        elif self.due:
+            self.last = time.monotonic()
+            self._write(f"{what}, {seconds:.0f} s")
+
     def __enter__(self) -> Progress:
         return self
 

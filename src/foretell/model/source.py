@@ -111,6 +111,21 @@ def reading(spec: str) -> tuple[Path, str] | None:
     return (Path(chosen[1]), chosen[2]) if chosen and Path(chosen[1]).exists() else None
 
 
+def other_reading(spec: str) -> str:
+    """What to say of a configuration that the zoo reads though nobody chose who does; nothing of other models."""
+    path = Path(spec)
+    if is_code(spec) or named(spec).partition(":")[0] in zoo.names() or reading(spec) or len(spec) > LONGEST_TEXT:
+        return ""
+    file = path / "config.json" if path.is_dir() else path
+    if file.suffix != ".json" or not file.is_file() or _looks_like_graph(file):
+        return ""
+    from foretell.model.importers import hf_config
+
+    if not hf_config.known(file):
+        return ""
+    return "the configuration is read by the zoo; transformers' own class, as its trainers run it, is --as hf"
+
+
 def in_words(spec: str, seq: int | None = None) -> str:
     """The text of a model; that of a configuration in the words of the zoo, whose modules can be run."""
     spec = named(spec)

@@ -14,7 +14,7 @@ from foretell.hardware.cluster import Cluster
 from foretell.model.evaluated import evaluated
 from foretell.model.graph import Graph
 from foretell.model.resize import with_samples
-from foretell.model.source import load
+from foretell.model.source import load, other_reading
 from foretell.oracle.advice import harmless
 from foretell.oracle.calibrations import NONE, CalibratedPlace, as_measured
 from foretell.oracle.predict import Prediction, predict
@@ -65,6 +65,7 @@ def resolve(request: Request) -> Resolved:
         raise refused(setting.plan, broken)
     notes = (*request.notes, *_chosen_batch(request, setting), *_placed(setting, request.cluster))
     notes += tuple(_types(request.model, setting))
+    notes += (other,) if request.graph is None and (other := other_reading(request.model)) else ()
     if request.cluster is None:
         return Resolved(request, setting, None, notes)
     place = plans.place(request.plan.ranks)

@@ -21,6 +21,7 @@ import msgspec
 
 from foretell.caches import forgettable
 from foretell.errors import BadInput, MissingExtra, TraceFailed
+from foretell.model import fold
 from foretell.model.dims import Dim, Dims, Loop
 from foretell.model.graph import SCHEMA, Block, Graph, Tensor, check
 from foretell.model.importers import hf_config, packages, torch_load
@@ -100,7 +101,7 @@ def _positions(content: Mapping[str, Any]) -> int:
 @functools.lru_cache(maxsize=8)
 def _graph(content: bytes, seq: int, dtype: str, file: str) -> Graph:
     """For `ANY` samples: traced before, or now."""
-    parts = (content.decode(), str(seq), dtype, str(SCHEMA), *packages.versions("transformers"))
+    parts = (content.decode(), str(seq), dtype, str(SCHEMA), _tracer(), *packages.versions("transformers"))
     place = cache_home() / "graphs" / f"{hashlib.sha256(chr(10).join(parts).encode()).hexdigest()[:32]}.json.xz"
     found = packages.kept(place)
     if found is not None:
@@ -120,6 +121,15 @@ def _graph(content: bytes, seq: int, dtype: str, file: str) -> Graph:
     check(graph, file)
     packages.keep(place, graph)
     return graph
+
+
+@functools.cache
+def _tracer() -> str:
+    """What traces, by its sources: graphs that an earlier one left behind are made again."""
+    own = hashlib.sha256()
+    for file in sorted((*Path(__file__).parent.glob("torch_*.py"), Path(fold.__file__))):
+        own.update(file.read_bytes())
+    return own.hexdigest()
 
 
 def _followed(graph: Graph) -> Graph:

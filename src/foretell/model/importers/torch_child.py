@@ -11,6 +11,7 @@ from __future__ import annotations
 import msgspec
 
 from foretell.errors import ForetellError
+from foretell.model.importers import hf_classes
 from foretell.model.importers.torch_load import TraceAnswer, TraceRequest
 from foretell.processes import answer_lines, end_with_parent
 
@@ -22,6 +23,8 @@ def answer(spec: str, batch: int | None, seq: int | None) -> TraceAnswer:
     try:
         factory, home = torch_factory.find(spec)
         built, mode = torch_factory.build(factory, home, batch, seq, spec)
+        if spec.startswith(hf_classes.PREFIX):  # whose layers are known to depend on what they hold
+            return TraceAnswer(torch_trace.trace_layers(mode, built, spec))
         return TraceAnswer(torch_trace.trace_in(mode, built.module, built.inputs, built.loss, spec))
     except ForetellError as problem:
         return TraceAnswer(None, type(problem).__name__, problem.what, problem.where or spec, problem.fix)

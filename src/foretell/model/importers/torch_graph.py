@@ -11,29 +11,32 @@ from foretell.model.graph import Flat, Graph, Node, Operand, Tensor
 from foretell.model.importers.torch_backward import parts
 from foretell.model.importers.torch_dims import Atom, leaves, read
 from foretell.model.importers.torch_paths import belong_to_layers
+from foretell.model.importers.torch_repeats import LeftOut, lengthened, times_in_all
 from foretell.model.importers.torch_tape import Recorded, Tape, TracedTensor
 from foretell.model.operators.layout import View
 from foretell.model.operators.matmul import Matmul
 
 
-def graph_of(tape: Tape, module: torch.nn.Module, name: str, batch: int) -> Graph:
-    """The finished graph of everything on the tape."""
+def graph_of(tape: Tape, module: torch.nn.Module, name: str, batch: int, left_out: tuple[LeftOut, ...] = ()) -> Graph:
+    """The finished graph of everything on the tape, and of layers that were left out of it."""
     belong_to_layers(tape)
     nodes = _without_idle_views(_without_same_views(tape.nodes))
     nodes = [*_shared_views(nodes), *nodes]
     _call_features(nodes)
     flat = _Numbering(tape, module).flat(nodes)
-    return Graph(name, fold(flat), batch, _warnings(tape), "torch")
+    return Graph(name, lengthened(fold(flat), left_out), batch, _warnings(tape, left_out), "torch")
 
 
-def _warnings(tape: Tape) -> tuple[str, ...]:
+def _warnings(tape: Tape, left_out: tuple[LeftOut, ...]) -> tuple[str, ...]:
     found = list(tape.notes)
     for value, paths in tape.asked.items():
         places = list(dict.fromkeys(paths))
-        more = f" and {len(places) - 1} more" if len(places) > 1 else ""
+        others = sum(times_in_all(place, left_out) for place in places) - 1
+        more = f" and {others} more" if others else ""
         found.append(f"{places[0]}{more} asked for the value of a tensor and was told {value}")
     if tape.unknown:
-        listed = ", ".join(f"{name} ({count}x)" for name, count in sorted(tape.unknown.items()))
+        counts = {name: sum(times_in_all(path, left_out) for path in paths) for name, paths in tape.unknown.items()}
+        listed = ", ".join(f"{name} ({count}x)" for name, count in sorted(counts.items()))
         found.append(f"priced as memory-bound, since no operator describes them: {listed}")
     return tuple(found)
 

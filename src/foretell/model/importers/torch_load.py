@@ -10,6 +10,7 @@ import functools
 import importlib.util
 import re
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,9 +19,13 @@ import msgspec
 from foretell import errors, trust
 from foretell.errors import BadInput, ForetellError, MissingExtra, TraceFailed
 from foretell.model.graph import Graph, check
+from foretell.patience import waiting_for
 from foretell.processes import ChildProcess, ForkedProcess, ProcessEnded, RankFailed, python
 
 LONGEST_SECONDS = 900
+
+SOON = 0.5
+"""Seconds after which whoever waits is told so, and again."""
 
 _FOREIGN = re.compile(r"/torch/|/importers/torch_|/lib/python3[^/]*/(?!site-packages/)|^<")
 """Files that are not the user's: PyTorch's, ours, Python's own."""
@@ -96,13 +101,32 @@ def _asked_fork(question: TraceRequest, seconds: float) -> TraceAnswer:
 
 def _asked_child(question: TraceRequest, seconds: float) -> TraceAnswer:
     command = python("-X", "faulthandler", "-m", "foretell.model.importers.torch_child")
-    with ChildProcess(command, keep_errors=True) as child:
+    with ChildProcess(command, keep_errors=True) as child, waiting_for(f"tracing {shown_name(question.spec)}") as still:
         try:
-            return msgspec.json.decode(child.ask(msgspec.json.encode(question) + b"\n", seconds), type=TraceAnswer)
+            child.tell(msgspec.json.encode(question) + b"\n")
+            return msgspec.json.decode(_heard(child, seconds, still), type=TraceAnswer)
         except TimeoutError:
             raise _late(question, seconds) from None
         except ProcessEnded as problem:
             raise _died(question.spec, problem.code, problem.said) from None
+
+
+def _heard(child: ChildProcess, seconds: float, still: Callable[[], None]) -> bytes:
+    """The answer; whoever waits for it is told now and then that it is not there yet."""
+    until = time.monotonic() + seconds
+    while (left := until - time.monotonic()) > 0:
+        try:
+            return child.hear(min(left, SOON))
+        except TimeoutError:
+            still()
+    raise TimeoutError
+
+
+def shown_name(spec: str) -> str:
+    """What is traced, in words: a file of transformers' configurations by its folder."""
+    head, _, file = spec.partition("::")
+    path = Path(file.partition(":")[2])
+    return f"{path.parent.name or path.name} ({head}' own class)" if file else spec
 
 
 def _late(question: TraceRequest, seconds: float) -> TraceFailed:

@@ -132,7 +132,7 @@ def unknown(call: TorchCall) -> None:
         read = joined(tape.layout(largest)) + fresh(ceil_div(total, max(1, largest.numel())), "operand")
     flops = _flops(call)
     if call.name not in MEMORY_BOUND and not flops:
-        tape.unknown[call.name] = tape.unknown.get(call.name, 0) + 1
+        tape.unknown.setdefault(call.name, []).append(tape.path)
     items = max(1, call.outputs[0].numel()) if call.outputs else 1
     operator = Unknown(call.name.removeprefix("aten."), matrix_flops=flops, items=items)
     tape.add(operator, {"read": read, "item": joined(layouts[0][1])}, inputs, layouts)

@@ -116,7 +116,7 @@ class Tape:
 
     def __init__(self) -> None:
         self.nodes: list[Recorded] = []
-        self.unknown: dict[str, int] = {}  # operators that nobody described
+        self.unknown: dict[str, list[str]] = {}  # operators that nobody described, and where they ran
         self.asked: dict[str, list[str]] = {}  # who asked for a value that only data has, by what was answered
         self.notes: list[str] = []
         self.path = ""

@@ -11,6 +11,7 @@ operator each (`torch_composites`).
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -23,10 +24,12 @@ from foretell.errors import BadInput, ForetellError, TraceFailed
 from foretell.model.graph import Graph
 from foretell.model.importers.torch_backward import BackwardCounter, settle, steps_behind
 from foretell.model.importers.torch_dims import CERTAIN, GUESS, ROLE, Atom, Group, Layout, fresh
+from foretell.model.importers.torch_factory import Built
 from foretell.model.importers.torch_failure import failure
 from foretell.model.importers.torch_fake import as_fake, building, faked, mode_of, quiet
 from foretell.model.importers.torch_graph import graph_of
 from foretell.model.importers.torch_record import forward_recorder
+from foretell.model.importers.torch_repeats import LeftOut, NotAlike, shortened
 from foretell.model.importers.torch_tape import Tape
 
 Inputs = torch.Tensor | Sequence[Any] | Mapping[str, Any]
@@ -59,8 +62,9 @@ def trace_in(
     loss: Callable[[Any], torch.Tensor] | None,
     name: str,
     batch: int | None = None,
+    left_out: tuple[LeftOut, ...] = (),
 ) -> Graph:
-    """The same for a module that was built, in the fake mode that it was built in."""
+    """The same for a module that was built, in the fake mode that it was built in, without layers like others."""
     tape = Tape()
     module = getattr(module, "_orig_mod", module)  # what torch.compile wrapped
     try:
@@ -74,11 +78,22 @@ def trace_in(
                 value = _loss(tape, output, loss)
             tape.assign_kept()
             _backward(tape, value)
-            return graph_of(tape, module, name, size)
+            return graph_of(tape, module, name, size, left_out)
+    except NotAlike:
+        raise
     except ForetellError as problem:
         raise problem.within(name) from None
     except (Exception, SystemExit) as problem:
         raise failure(problem, name, module) from problem
+
+
+def trace_layers(mode: FakeTensorMode, built: Built, name: str) -> Graph:
+    """The same, where layers that are alike are traced a few times; where that does not go, all of them."""
+    with shortened(built.module) as left_out:
+        if left_out:
+            with contextlib.suppress(NotAlike, ForetellError):
+                return trace_in(mode, built.module, built.inputs, built.loss, name, left_out=left_out)
+    return trace_in(mode, built.module, built.inputs, built.loss, name)
 
 
 def _backward(tape: Tape, value: torch.Tensor) -> None:

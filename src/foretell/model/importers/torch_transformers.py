@@ -5,15 +5,15 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
 from foretell.errors import BadInput
-from foretell.model.importers import hf_classes, hf_config
+from foretell.model.importers import hf_classes, hf_config, torch_scans
 from foretell.model.importers.hf_fields import TORCH, shown
 
 TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -30,7 +30,7 @@ def factory(spec: str) -> tuple[Callable[[int, int], Any], ModuleType]:
             config, model = _class(content, file)
             config.use_cache = False
             module = model._from_config(config, dtype=TYPES[dtype]).train()
-        _run_apart(module)
+        _run_apart(module, torch_scans.replacements(importlib.import_module(type(module).__module__)))
         tokens = torch.zeros(batch, seq, dtype=torch.int64)
         inputs = {"input_ids": tokens, "labels": tokens.clone()}
         return module, inputs, _loss
@@ -42,12 +42,16 @@ def _loss(output: Any) -> torch.Tensor:
     return output.loss
 
 
+Replaced: TypeAlias = Sequence[tuple[ModuleType, str, Any]]
+
+
 @contextlib.contextmanager
-def _apart() -> Iterator[None]:
+def _apart(scans: Replaced = ()) -> Iterator[None]:
     """While a model is built or run: nothing is fetched, weights or kernels, and no sample is several sequences.
 
-    The last is what a trace cannot see: transformers finds out by the values of the positions, which a trace does not
-    have, and would make a mask that keeps the sequences apart. Afterwards everything is as it was.
+    Whether a sample is several sequences a trace cannot see: transformers finds out by the values of the positions,
+    which a trace does not have, and would make a mask that keeps the sequences apart. Scans are the kernels that people
+    train with. Afterwards everything is as it was.
     """
     masking = importlib.import_module("transformers.masking_utils")
     constants = importlib.import_module("huggingface_hub.constants")
@@ -55,18 +59,19 @@ def _apart() -> Iterator[None]:
         for owner, name, value in (
             (masking, "find_packed_sequence_indices", lambda position_ids: None),
             (constants, "HF_HUB_OFFLINE", True),
+            *scans,
         ):
             restored.callback(setattr, owner, name, getattr(owner, name))
             setattr(owner, name, value)
         yield
 
 
-def _run_apart(module: torch.nn.Module) -> None:
+def _run_apart(module: torch.nn.Module, scans: Replaced) -> None:
     """Each forward pass of a module is run so, and what is outside of it is not touched."""
     running = contextlib.ExitStack()
 
     def enter(module: torch.nn.Module, arguments: Any) -> None:
-        running.enter_context(_apart())
+        running.enter_context(_apart(scans))
 
     def leave(module: torch.nn.Module, arguments: Any, output: Any) -> None:
         running.close()
