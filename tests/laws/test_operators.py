@@ -62,8 +62,9 @@ def test_a_split_of_an_output_loop_shares_the_work_out(instance: Instance) -> No
     whole = instance.operator.part("forward", sizes, instance.widths).matrix
     spanned = {loop for loops in instance.operator.spans.values() for loop in loops} & set(sizes)
     tag = str(type(instance.operator).__struct_config__.tag)
-    partly = {"scan": {"share", "feature", "state"}, "delta_rule": {"key"}}.get(tag, set())  # of some of its products
-    for loop in spanned - {"expert", "vocab", "qk", "value", "in", "unit"} - partly:
+    partly = {"scan": {"share", "feature", "state"}, "delta_rule": {"key"}, "index_scores": {"feature"}}.get(tag, set())
+    all_have = spanned - {"expert", "vocab", "qk", "value", "in", "unit", "chosen"} - partly
+    for loop in all_have:  # the others are loops of some of its products
         half = instance.operator.part("forward", {**sizes, loop: sizes[loop] // 2}, instance.widths).matrix
         assert 2 * half == whole, loop
 

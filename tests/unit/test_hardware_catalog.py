@@ -363,12 +363,12 @@ def test_a_mixed_cluster_is_described_and_not_modelled(tmp_path: Path) -> None:
     cluster = catalog.cluster(own(tmp_path, MIXED))
     assert cluster.mixed
     assert "16 x NVIDIA H100 SXM5 80 GB + 16 x NVIDIA A100 SXM4 80 GB" in cluster.describe()
-    with pytest.raises(BadInput, match="only data-parallel steps are modelled") as problem:
+    with pytest.raises(BadInput, match="only data-parallel steps and pipelines are modelled") as problem:
         _ = cluster.device
     assert "16xh100" in problem.value.fix
     with pytest.raises(BadInput, match="mixes devices"):
         catalog.cluster(f"{cluster.text}:8")
-    note = "mixes 16 x h100 and 16 x a100-80: of mixed clusters only data-parallel steps are modelled"
+    note = "mixes 16 x h100 and 16 x a100-80: of mixed clusters only data-parallel steps and pipelines are modelled"
     assert note in catalog.named(cluster.text).notes[0]
 
 
@@ -755,7 +755,7 @@ def test_list_notes_a_mixed_cluster(
     main()
     printed = capsys.readouterr()
     assert "h100 + a100-80" in printed.out
-    note = "note: ours mixes 16 x h100 and 16 x a100-80: of mixed clusters only data-parallel steps are modelled"
+    note = "note: ours mixes 16 x h100 and 16 x a100-80: of mixed clusters only data-parallel steps and pipelines are modelled"
     assert " ".join(printed.err.split()) == note  # lines fold
 
 

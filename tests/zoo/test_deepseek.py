@@ -156,7 +156,10 @@ def test_fewer_places_are_less_work() -> None:
     assert set(attended) == {0.25 * (1 - 0.125), 0.5}
 
 
-@pytest.mark.parametrize("spec", ["deepseek-v3:attention=sparse", "deepseek-v3.2:attention=math", "llama:attention=sparse"])
+WRONG = ("deepseek-v3:attention=sparse", "deepseek-v3.2:attention=math", "llama:attention=sparse")
+
+
+@pytest.mark.parametrize("spec", WRONG)
 def test_an_index_goes_with_sparse_attention(spec: str) -> None:
     with pytest.raises(BadInput, match="sparse"):
         zoo.load(spec)

@@ -10,7 +10,7 @@ from foretell.model.zoo.jamba import PRESETS, Jamba
 from foretell.modules._selective_scan import SelectiveScan
 from language import assert_causal, assert_trains
 
-# Of the class of transformers; the paper says 52 thousand million, of which a token meets 12, and 398 and 94 of the large
+# Of the class of transformers; the papers say 52 billion, of which a token meets 12, and 398 and 94 of the large one
 COUNTS = {"jamba-v0.1": 51_570_323_328, "jamba-1.5-large": 398_555_145_696}
 ACTIVE = {"jamba-v0.1": 12e9, "jamba-1.5-large": 94e9}
 

@@ -14,8 +14,8 @@ from language import assert_causal, assert_trains
 # Of the class of transformers; the model card says 80 thousand million, of which a token meets 3 thousand million
 COUNTS = {"qwen3-next-80b-a3b": 79_674_391_296}
 
-SMALL = "layers=2,global_every=2,hidden=64,heads=4,kv_heads=2,head_dim=16,rotary_dim=8,vocab=96,seq=80,ffn=32,experts=8,top_k=2,"
-SMALL += "shared_ffn=32,rule_heads=4,rule_keys=2,rule_head_dim=16,rule_key_dim=8"
+SMALL = "layers=2,global_every=2,hidden=64,heads=4,kv_heads=2,head_dim=16,rotary_dim=8,vocab=96,seq=80,ffn=32,"
+SMALL += "experts=8,top_k=2,shared_ffn=32,rule_heads=4,rule_keys=2,rule_head_dim=16,rule_key_dim=8"
 
 
 @pytest.mark.parametrize(("name", "count"), COUNTS.items())

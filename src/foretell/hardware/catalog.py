@@ -75,7 +75,7 @@ def named(text: str) -> NamedCluster:
     if not found.cluster.mixed:
         return found
     held = " and ".join(f"{group.ranks} x {group.device.name}" for group in found.cluster.groups)
-    note = f"{found.cluster.name} mixes {held}: of mixed clusters only data-parallel steps are modelled"
+    note = f"{found.cluster.name} mixes {held}: of mixed clusters only data-parallel steps and pipelines are modelled"
     return NamedCluster(found.cluster, (*found.notes, note))
 
 

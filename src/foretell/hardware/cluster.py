@@ -205,7 +205,7 @@ class Cluster(msgspec.Struct, frozen=True):
         if self.mixed:
             held = ", ".join(f"{group.ranks} x {group.device.name}" for group in self.groups)
             raise BadInput(
-                f"{self.name} mixes devices ({held}); of mixed clusters only data-parallel steps are modelled",
+                f"{self.name} mixes devices ({held}); of mixed clusters only data-parallel steps and pipelines are modelled",
                 where=self.text,
                 fix=f"one part of it at a time: {first.ranks}x{first.device.name}",
             )

@@ -1,4 +1,4 @@
-"""The gated delta rule as a PyTorch module, which keeps what published kernels keep (`model/operators/delta_rule.py`)."""
+"""The gated delta rule as a PyTorch module: it keeps what published kernels keep (`model/operators/delta_rule.py`)."""
 
 from __future__ import annotations
 

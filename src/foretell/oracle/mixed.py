@@ -1,10 +1,10 @@
-"""A data-parallel step on a cluster of several kinds of devices: each kind takes its share of the batch.
+"""A step on a cluster of several kinds of devices: each kind takes its share of the batch, or of a pipeline's layers.
 
 Every rank waits for all gradients, so a step lasts as long as it does on the slowest kind. What that is follows from
 the same prices as elsewhere: all ranks are taken to be of one kind after the other, on the links of the mixed cluster,
 with the samples that a rank of this kind has. Shares are those that make the slowest fastest: with micro-batches, as
-large on every rank, some take more of them. Two kinds are modelled, and data parallelism alone; stages and tensor ranks
-on different devices are refused.
+large on every rank, some take more of them. Stages on unlike devices are in `mixed_stages.py`. Two kinds are modelled;
+tensor ranks on different devices are refused.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ import msgspec
 
 from foretell.errors import BadInput
 from foretell.hardware.cluster import Cluster, DeviceGroup
+from foretell.oracle.mixed_stages import predicted_stages
 from foretell.oracle.predict import Prediction
 from foretell.oracle.request import Request
 from foretell.oracle.resolve import Resolved
 from foretell.plan.plan import Plan
 from foretell.plan.policies.microbatches import Microbatches
 from foretell.plan.strategies.data import Data
+from foretell.plan.strategies.pipeline import Pipeline
 from foretell.units import show_percent, show_seconds
 
 Ask = Callable[[Request], tuple[Resolved, Prediction]]
@@ -39,7 +41,10 @@ class KindShare(NamedTuple):
 
 def predicted_mixed(request: Request, ask: Ask) -> tuple[Resolved, Prediction]:
     """The step with the best shares, told as the slowest kind has it."""
-    cluster, plan = request.place, _data_parallel(request)
+    cluster, plan = request.place, _asked(request)
+    if plan.axis(Pipeline) is not None:
+        first, second = (_alone(request, group) for group in cluster.groups)
+        return predicted_stages(request, (first, second), ask)
     first, second = cluster.groups
     batch = request.batch or request.batch_per_rank * cluster.ranks
     if not batch:
@@ -49,7 +54,7 @@ def predicted_mixed(request: Request, ask: Ask) -> tuple[Resolved, Prediction]:
     @functools.cache
     def share(at: int, samples: int) -> KindShare:
         count = 1 if plan.microbatches == 1 else samples // unit
-        return KindShare(cluster.groups[at], samples, *ask(_alone(request, cluster.groups[at], samples, count)))
+        return KindShare(cluster.groups[at], samples, *ask(_shared(request, cluster.groups[at], samples, count)))
 
     def both(samples: tuple[int, int]) -> tuple[KindShare, KindShare]:
         return share(0, samples[0]), share(1, samples[1])
@@ -68,14 +73,15 @@ def predicted_mixed(request: Request, ask: Ask) -> tuple[Resolved, Prediction]:
     return slowest.asked, _joined(request, batch, best, slowest, tuple(notes))
 
 
-def _data_parallel(request: Request) -> Plan:
-    """The plan, if all that its ranks divide are samples."""
+def _asked(request: Request) -> Plan:
+    """The plan, if its stages lie on one kind each, or all that its ranks divide are samples."""
     plan, cluster = request.plan, request.place
     groups = cluster.groups
     if len(groups) != 2:
         raise BadInput(f"{len(groups)} kinds of devices, and two are modelled", where="--on", fix="two of them")
-    if plan is None or [type(axis) for axis in plan.axes if axis.world > 1] != [Data] or plan.ranks != cluster.ranks:
-        what = f"of mixed clusters ({_held(cluster)}) data parallelism over all {cluster.ranks} ranks is modelled alone"
+    divided = [type(axis) for axis in plan.axes if axis.world > 1] if plan else []
+    if plan is None or plan.ranks != cluster.ranks or (divided != [Data] and Pipeline not in divided):
+        what = f"of mixed clusters ({_held(cluster)}) data parallelism and pipelines over all ranks are modelled alone"
         raise BadInput(what, where="--plan", fix=f"dp{cluster.ranks}:zero3, or one part: {_part(groups[0])}")
     asked = (request.disturbance, request.run.asked, request.measured.anchors, request.measured.profile)
     if any(asked) or request.forward:
@@ -106,15 +112,20 @@ def _with_microbatches(plan: Plan, count: int) -> Plan:
     return msgspec.structs.replace(plan, policies=(*kept, *more))
 
 
-def _alone(request: Request, group: DeviceGroup, samples: int, count: int) -> Request:
-    """The question as if all ranks were of this kind, each with so many samples in so many micro-batches."""
+def _alone(request: Request, group: DeviceGroup) -> Request:
+    """The question as if all ranks were of this kind."""
     cluster = request.place
     same = msgspec.structs.replace(
         cluster, groups=(DeviceGroup(group.device, cluster.ranks),), text=f"{cluster.text} as {group.device.name}"
     )
+    return request.changed(cluster=same)
+
+
+def _shared(request: Request, group: DeviceGroup, samples: int, count: int) -> Request:
+    """The same with so many samples on each rank, in so many micro-batches."""
     assert request.plan is not None
     plan = _with_microbatches(request.plan, count)
-    return request.changed(cluster=same, plan=plan, batch=samples * cluster.ranks, batch_per_rank=0)
+    return _alone(request, group).changed(plan=plan, batch=samples * request.place.ranks, batch_per_rank=0)
 
 
 def _splits(batch: int, first: int, second: int, unit: int) -> Iterator[tuple[int, int]]:

@@ -12,7 +12,6 @@ from foretell.model.importers.hf_fields import (
     HfModelType,
     count,
     flag,
-    fixed,
     layers,
     maybe,
     number,
@@ -150,7 +149,8 @@ _FFN = count("intermediate_size", default=14336)
 
 def _with_experts(config: Config) -> int:
     """Every how manieth layer has experts: the zoo has them in the last of so many."""
-    period, offset = (maybe(f"expert_layer_{word}", default=usual)(config) for word, usual in (("period", 2), ("offset", 1)))
+    period = count("expert_layer_period", default=2)(config)
+    offset = maybe("expert_layer_offset", default=1)(config)
     if offset != period - 1:
         what = f"expert_layer_offset is {offset} of {period} layers, and the zoo's last of them has experts"
         raise config.bad("expert_layer_offset", what, fix=f"{period - 1}; {TORCH}")

@@ -12,7 +12,6 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, ClassVar
 
 from foretell.model.dims import Dim
-from foretell.model.dims import Dim
 from foretell.model.operator import Need, Operator, OperatorPart, Sizes, Widths
 from foretell.units import Quantity, at_most, ceil_div, ceil_log2
 

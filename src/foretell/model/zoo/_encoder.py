@@ -52,7 +52,8 @@ def attend(
 ) -> Value:
     """Queries of x[..., sequence, hidden] over the keys and values of `memory` (or x itself).
 
-    `bias` is that of the four dense layers, which keys may be without and the output have alone; `score_bias` is added to the scores.
+    `bias` is that of the four dense layers, which keys may be without and the output have alone; `score_bias` is added
+    to the scores.
     """
     *outer, hidden = x.dims
     source = memory or x

@@ -5,8 +5,8 @@ Counts are those of the model itself; `mtp=1` adds the layer that predicts a sec
 router is a buffer: DeepSeek-V3 has 671,026,404,352 trained parameters and 58 x 256 corrections.
 
 With `index_heads` each place sees the `index_top_k` earlier ones that small heads choose (DeepSeek-V3.2). What chooses
-is trained by a loss of its own against the scores of attention, which is left out: its weights are held and run forward,
-and no gradient reaches them, as in the class of transformers.
+is trained by a loss of its own against the scores of attention, which is left out: its weights are held and run
+forward, and no gradient reaches them, as in the class of transformers.
 """
 
 from __future__ import annotations
@@ -94,10 +94,10 @@ class DeepSeek(Decoder, frozen=True, kw_only=True):
             raise BadInput(what, fix="attention=efficient or attention=math")
 
         if (self.attention == "sparse") != (self.index_heads > 0):
-            what = f"attention={self.attention} with index_heads={self.index_heads}: an index goes with sparse attention"
+            what = f"attention={self.attention} with index_heads={self.index_heads}: an index goes with sparse alone"
             raise BadInput(what, fix="attention=sparse,index_heads=64, or attention=efficient,index_heads=0")
         if self.index_heads and not (self.query_rank and self.rotary_dim <= self.index_dim):
-            what = f"an index of {self.index_dim} features is made from a latent query and turns {self.rotary_dim} of them"
+            what = f"an index of {self.index_dim} features reads a latent query and turns {self.rotary_dim} of them"
             raise BadInput(what, fix=f"query_rank=1536, index_dim={max(self.index_dim, self.rotary_dim)}")
 
     @property

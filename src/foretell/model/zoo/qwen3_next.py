@@ -23,7 +23,7 @@ from foretell.model.zoo.mixture import Mixture
 
 
 class Qwen3Next(Mixture, frozen=True, kw_only=True):
-    """Every `global_every`th layer attends; the others have `rule_heads` of values over `rule_keys` of queries and keys."""
+    """Every `global_every`th layer attends; others have `rule_heads` of values over `rule_keys` of queries and keys."""
 
     references: ClassVar[tuple[str, ...]] = (
         "Qwen Team 2025 (Qwen3-Next), its model card and configuration",
