@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-import math
+import runpy
 from pathlib import Path
 
 import pytest
@@ -21,41 +20,29 @@ from foretell.model.graph import check
 from foretell.model.scored import scored
 from foretell.model.source import load
 from foretell.model.totals import totals
-from foretell.oracle.alignment import Alignment, Question, aligned
+from foretell.oracle.alignment import Alignment, aligned
+from foretell.oracle.alignment_question import AlignmentQuestion
 from foretell.oracle.lengths import ExampleLengths, read_lengths
 from foretell.oracle.phase import METHODS, method
 from foretell.oracle.predicted import predicted
 from foretell.oracle.request import read
-from foretell.oracle.rollout import SPREAD, Answers, Rollout, Writer
+from foretell.oracle.rollout import SPREAD, AnswerLoad, Rollout, Writer
 
-PUBLISHED = Path(__file__).parent.parent / "data" / "rollouts_published.csv"
+SCORE = Path(__file__).parents[2] / "studies" / "published_rollouts" / "score.py"
 
 
 def all_alike(tokens: int) -> ExampleLengths:
     return ExampleLengths(counts=((tokens, 1),), most=tokens)
 
 
-def ratios() -> dict[str, float]:
-    """Predicted over published tokens a second."""
-    found: dict[str, float] = {}
-    with PUBLISHED.open() as file:
-        for at, row in enumerate(csv.DictReader(file)):
-            place, count, tokens = cluster(row["cluster"]), int(row["answers"]), int(row["answer"])
-            answers = Answers(prompts=count, each=1, prompt=int(row["prompt"]), lengths=all_alike(tokens))
-            writer = Writer(row["model"], place, int(row["replica"]))
-            made = writer.write(answers, 1, 0.99 * place.device.memory_bytes, count)
-            found[f"{at}: {row['model']}"] = count * tokens / made.seconds / float(row["tokens_per_second"])
-    return found
-
-
 def test_published_rates_lie_in_the_interval() -> None:
     """None of them was used for a constant; engines of 2023 and 2024, in 16 bits."""
-    found = ratios()
+    study = runpy.run_path(str(SCORE))
+    found = study["rates"]()
     assert len(found) == 10
-    assert all(1 / SPREAD < ratio < SPREAD for ratio in found.values()), found
-    off = sorted(abs(math.log(ratio)) for ratio in found.values())
-    assert math.exp(off[-1]) < 1.65
-    assert math.exp(sum(off) / len(off)) < 1.15
+    assert all(1 / SPREAD < one.ratio < SPREAD for one in found)
+    mean, worst = study["spread"](found)
+    assert mean < 1.15 and worst < 1.65
 
 
 def test_caches_by_hand() -> None:
@@ -85,16 +72,16 @@ def test_decoding_multiplies_what_a_token_needs() -> None:
     assert totals(graph).forward.matrix == 2 * 16 * (8_030_261_248 - 128_256 * 4_096 - 65 * 4_096)
 
 
-def written(answers: Answers, cut: int = 1, gigabytes: float = 70.0, slots: int = 1024) -> Rollout:
+def written(answers: AnswerLoad, cut: int = 1, gigabytes: float = 70.0, slots: int = 1024) -> Rollout:
     return Writer("llama3.2-1b", cluster("8xh100"), cut).write(answers, 8 // cut, gigabytes * 1e9, slots)
 
 
 def test_rollouts_take_longer_where_there_is_more_to_write() -> None:
-    answers = Answers(prompts=64, each=8, prompt=256, lengths=read_lengths("600,2048"))
+    answers = AnswerLoad(prompts=64, each=8, prompt=256, lengths=read_lengths("600,2048"))
     usual = written(answers)
-    more = written(Answers(prompts=128, each=8, prompt=256, lengths=answers.lengths))
-    longer = written(Answers(prompts=64, each=8, prompt=256, lengths=read_lengths("900,2048")))
-    tail = written(Answers(prompts=64, each=8, prompt=256, lengths=read_lengths("600,4096")))
+    more = written(AnswerLoad(prompts=128, each=8, prompt=256, lengths=answers.lengths))
+    longer = written(AnswerLoad(prompts=64, each=8, prompt=256, lengths=read_lengths("900,2048")))
+    tail = written(AnswerLoad(prompts=64, each=8, prompt=256, lengths=read_lengths("600,4096")))
     few = written(answers, slots=8)
     assert usual.seconds < min(more.seconds, longer.seconds, tail.seconds, few.seconds)
     assert tail.tail_seconds > usual.tail_seconds
@@ -104,7 +91,7 @@ def test_rollouts_take_longer_where_there_is_more_to_write() -> None:
 
 def test_answers_all_alike_end_together() -> None:
     """By hand: as many steps as tokens, each with the cache of the middle."""
-    answers = Answers(prompts=64, each=1, prompt=256, lengths=all_alike(512))
+    answers = AnswerLoad(prompts=64, each=1, prompt=256, lengths=all_alike(512))
     writer = Writer("llama3.2-1b", cluster("8xh100"), 1)
     found = writer.write(answers, 8, 70e9)
     reading = 8 * writer.cache(256 + 512 / 2) / (0.8 * cluster("8xh100").device.memory_bandwidth)
@@ -114,7 +101,7 @@ def test_answers_all_alike_end_together() -> None:
 
 
 def test_too_little_memory_is_refused() -> None:
-    answers = Answers(prompts=8, each=1, prompt=256, lengths=all_alike(512))
+    answers = AnswerLoad(prompts=8, each=1, prompt=256, lengths=all_alike(512))
     with pytest.raises(BadInput, match="hold no weights"):
         written(answers, gigabytes=2.0)
 
@@ -140,10 +127,10 @@ LLAMA = "llama:layers=3,hidden=64,heads=4,kv_heads=2,head_dim=16,ffn=96,vocab=12
 
 
 def asked(method_name: str, plan: str = "dp2 +bf16", **more: object) -> Alignment:
-    answers = Answers(prompts=8, each=4, prompt=64, lengths=read_lengths("100,192"))
+    answers = AnswerLoad(prompts=8, each=4, prompt=64, lengths=read_lengths("100,192"))
     writes = method(method_name).writes
     words = {"model": "llama3.2-1b", "on": "2xh100", "plan": plan} | ({} if writes else {"batch": 16, "seq": 256})
-    return aligned(Question(read(**words), method_name, answers if writes else None, **more))  # type: ignore[arg-type]
+    return aligned(AlignmentQuestion(read(**words), method_name, answers if writes else None, **more))  # type: ignore[arg-type]
 
 
 def test_dpo_multiplies_what_pytorch_counts() -> None:
@@ -233,7 +220,7 @@ def test_every_method_has_sources_and_trains(name: str) -> None:
 def test_questions_without_meaning_are_refused(name: str, words: dict[str, object], what: str) -> None:
     with pytest.raises(BadInput, match=what) as caught:
         if "answers" in words:
-            aligned(Question(read(model="llama3.2-1b", on="2xh100", plan="dp2 +bf16"), name))
+            aligned(AlignmentQuestion(read(model="llama3.2-1b", on="2xh100", plan="dp2 +bf16"), name))
         else:
             asked(name, **words)
     assert caught.value.fix

@@ -221,6 +221,7 @@ def test_models_are_evaluated(model: str) -> None:
         ("dp8 +lora8", "adapters are trained beside frozen weights", "dp8"),
         ("dp8 +lora8 +nf4", "adapters are trained beside frozen weights", "dp8"),
         ("dp8 +lora8 +adapt:attention", "adapters are trained beside frozen weights", "dp8"),
+        ("dp8 +lora8 +dora", "adapters are trained beside frozen weights", "dp8"),
         ("dp8 +lora8 +fp32-adapters", "adapters are trained beside frozen weights", "dp8"),
         ("dp8 +compress:topk0.01", "no gradients travel", "dp8"),
         ("dp8 +bucket:25MB", "no gradients travel", "dp8"),
@@ -256,7 +257,8 @@ def test_words_about_adapters_are_refused_without_them(word: str, why: str) -> N
 @pytest.mark.parametrize("member", [*strategies().values(), *policies().values()])
 def test_every_strategy_and_policy_is_predicted_or_refused(member: type[Strategy] | type[Policy]) -> None:
     """With its own example, beside what it needs: no member is forgotten."""
-    beside = {"adapt": "+lora8", "base": "+lora8", "wide_adapters": "+lora8", "pp": "+m8", "imbalance": "dp2:ep2"}
+    beside = dict.fromkeys(("adapt", "base", "variant", "wide_adapters"), "+lora8")
+    beside |= {"pp": "+m8", "imbalance": "dp2:ep2"}
     needs = beside.get(member.word, "")
     model = "resnet50" if member.word in ("spatial", "filter", "channel", "batchnorm") else LANGUAGE[2]
     data = "dp2 " if issubclass(member, Policy) and "dp" not in needs else ""

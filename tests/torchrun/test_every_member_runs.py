@@ -46,7 +46,7 @@ ELSEWHERE = {
 REFUSED = {
     *("precision fp8", "precision mxfp8", "precision nvfp4", "execution captured"),
     *("precision fp8:block", "dp allgather", "dp deepep", "loss chunks"),
-    *("base nf4-dq", "base fp4", "base gptq4", "base fp8-weights"),
+    *("base nf4-dq", "base fp4", "base gptq4", "base awq4", "base int8", "base fp8-weights"),
     *(
         "recompute layernorm",
         "recompute moe_act",

@@ -305,6 +305,6 @@ def test_the_page_names_all_that_runs() -> None:
     }
     words |= {"overlap": "`+no-overlap`", "execution": "`+compiled`", "lora": "`+lora16`", "recompute": "`+recompute:"}
     words |= {"offload": "`+offload:", "base": "`+nf4`", "adapt": "`+adapt:"}
-    words |= {"wide_adapters": "`+fp32-adapters`", "imbalance": "`+imbalance1.5`"}
+    words |= {"wide_adapters": "`+fp32-adapters`", "variant": "`+dora`", "imbalance": "`+imbalance1.5`"}
     for name in APPLIERS:
         assert words.get(name, f"`{name}") in table, name

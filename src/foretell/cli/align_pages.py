@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from foretell.cli.table import fit as shortened
 from foretell.cli.table import folded, table
-from foretell.oracle.alignment import Alignment, Way
+from foretell.oracle.alignment import Alignment, PhasePlacement
 from foretell.units import show_bytes, show_number, show_of, show_percent, show_rate, show_seconds
 
 TOLD = {"together": "in turn", "host": "in turn, host", "apart": "apart"}
@@ -47,7 +47,7 @@ def _facts(found: Alignment) -> str:
     return "\n".join(folded(text, 14, f"{name:<14}") for name, text in lines)
 
 
-def _phases(way: Way) -> str:
+def _phases(way: PhasePlacement) -> str:
     whole = sum(one.seconds for one in way.phases)
     rows = [
         [

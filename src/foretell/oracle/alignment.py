@@ -9,10 +9,8 @@ two.
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -23,12 +21,13 @@ from foretell.hardware.members import link
 from foretell.model.evaluated import evaluated
 from foretell.model.graph import Graph
 from foretell.model.scored import scored
-from foretell.oracle.phase import SCORING, Method, Phase, Role, method
+from foretell.oracle.alignment_question import PLACES, AlignmentQuestion, check, row_tokens, sequences
+from foretell.oracle.phase import SCORING, AlignmentMethod, AlignmentPhase, Role, method
 from foretell.oracle.predict import Prediction
 from foretell.oracle.predicted import predicted
 from foretell.oracle.request import Request
 from foretell.oracle.resolve import loaded
-from foretell.oracle.rollout import SLOTS, SPREAD, Answers, Rollout, best
+from foretell.oracle.rollout import SPREAD, Rollout, best
 from foretell.oracle.training import HOUR
 from foretell.plan.forward import without_training
 from foretell.plan.plan import Plan
@@ -40,35 +39,12 @@ from foretell.plan.setting import with_precision
 from foretell.plan.strategies.data import Data
 from foretell.plan.trainer import trainer
 
-PLACES: Final = ("together", "host", "apart")
-"""In turn on the same devices; the same, with what training keeps on the host meanwhile; on devices of their own."""
-
 STANDING: Final = ("weights", "states")
 """Kinds of memory that are there between steps of training."""
-
-WHOLE: Final = 64
-"""Rows are rounded up to so many tokens, so that ranks which share a sequence have equal parts."""
 
 LATE: Final = "apart, answers are those of the policy one step before: --place together writes them with today's"
 
 CONTEXT: Final = ("context", "communicators", "workspace")
-
-
-class Question(NamedTuple):
-    """What is asked, beside the plan that trains."""
-
-    request: Request  # its batch: prompts, or pairs
-    method: str
-    answers: Answers | None = None
-    models: tuple[tuple[str, str], ...] = ()  # role to another model's name
-    reference: bool = False  # asked for where a method can do without
-    remembered: bool = False  # the reference's logarithms were taken before
-    updates: int = 1  # of a batch of rollouts
-    epochs: int = 1  # that these are gone through
-    padded: bool = False  # rows as long as the longest; else their tokens one after the other
-    cut: int = 0  # ranks of a replica that writes; 0: the fastest
-    slots: int = SLOTS
-    place: str = ""  # one of PLACES; empty: the fastest that fits
 
 
 class PhaseTime(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,7 +59,7 @@ class PhaseTime(msgspec.Struct, frozen=True, kw_only=True):
     memory_bytes: float  # of a device while it runs, with what lies beside it
 
 
-class Way(msgspec.Struct, frozen=True, kw_only=True):
+class PhasePlacement(msgspec.Struct, frozen=True, kw_only=True):
     """One way to place the phases."""
 
     place: str
@@ -111,26 +87,26 @@ class Alignment(msgspec.Struct, frozen=True, kw_only=True):
     sequences: int  # that are trained on in a step
     tokens: float  # of these
     taken: int  # of the ways
-    ways: tuple[Way, ...]
+    ways: tuple[PhasePlacement, ...]
     usable: float
     tokens_per_second: float
     cost: float  # of a thousand steps; 0 where no price is given
     notes: tuple[str, ...]
 
     @property
-    def way(self) -> Way:
+    def way(self) -> PhasePlacement:
         return self.ways[self.taken]
 
 
-def aligned(asked: Question, price: float = 0.0) -> Alignment:
+def aligned(asked: AlignmentQuestion, price: float = 0.0) -> Alignment:
     """All ways that were asked about, and the fastest that fits (or needs least)."""
     how = method(asked.method)
-    _check(asked, how)
+    check(asked, how)
     ways = list(_ways(asked, how))
     taken = min(range(len(ways)), key=lambda at: _order(ways[at]))
     way, place, request = ways[taken], asked.request.place, asked.request
     whole = _Phases(asked, how, _plan(request))
-    sequences, length = _rows(asked, how), whole.tokens
+    rows, length = sequences(asked, how), whole.tokens
     return Alignment(
         model=request.model,
         method=asked.method,
@@ -138,39 +114,19 @@ def aligned(asked: Question, price: float = 0.0) -> Alignment:
         trainer=request.trainer,
         device=place.device.name,
         ranks=place.ranks,
-        sequences=sequences,
-        tokens=float(sequences * length),
+        sequences=rows,
+        tokens=rows * length,
         taken=taken,
         ways=tuple(ways),
         usable=whole.usable,
-        tokens_per_second=sequences * length / way.step_seconds,
+        tokens_per_second=rows * length / way.step_seconds,
         cost=1000 * way.step_seconds * place.ranks / HOUR * price,
         notes=(*_notes(asked, how), *([LATE] if way.place == "apart" else [])),
     )
 
 
-def _order(way: Way) -> tuple[bool, float]:
+def _order(way: PhasePlacement) -> tuple[bool, float]:
     return not way.fits, way.step_seconds if way.fits else way.memory_bytes
-
-
-def _check(asked: Question, how: Method) -> None:
-    if how.writes and asked.answers is None:
-        what = f"{asked.method} trains on answers that it writes, and none are described"
-        raise BadInput(what, where="--lengths", fix="--prompt 512 --answers 8 --lengths 1000,4096")
-    if not how.writes and asked.answers is not None:
-        raise BadInput(f"{asked.method} writes no answers", where="--lengths", fix="--seq, for a pair's two sequences")
-    if asked.place and not how.writes:
-        raise BadInput(f"{asked.method} writes no answers", where="--place", fix="without --place")
-    if _rows(asked, how) % asked.updates:
-        what = f"{_rows(asked, how)} sequences do not go into {asked.updates} updates"
-        raise BadInput(what, where="--updates", fix="--updates 1")
-    if how.writes and (asked.request.graph is not None or re.search(r"[:,]seq=", asked.request.model)):
-        what = f"{asked.request.model} has rows of its own, and answers make others"
-        raise BadInput(what, where="MODEL", fix="a model that is named, without seq=")
-    known = [phase.role for phase in how.phases]
-    for role, _ in asked.models:
-        if role not in known:
-            raise BadInput(f"{asked.method} asks no {role}", where=f"--{role}", fix=f"without --{role}")
 
 
 def _plan(request: Request) -> Plan:
@@ -179,24 +135,7 @@ def _plan(request: Request) -> Plan:
     return request.plan
 
 
-def _rows(asked: Question, how: Method) -> int:
-    """Sequences that are trained on in a step."""
-    if asked.answers is not None:
-        return asked.answers.count
-    if not asked.request.batch:
-        raise BadInput("no batch is given", where="--batch", fix="--batch 64, in pairs")
-    return how.rows * asked.request.batch
-
-
-def _length(asked: Question) -> int:
-    """Tokens of a row: in the mean, or of the longest."""
-    if asked.answers is None:
-        return asked.request.seq  # 0: the model's own
-    tokens = asked.answers.longest if asked.padded else asked.answers.prompt + asked.answers.lengths.mean
-    return WHOLE * math.ceil(tokens / WHOLE)
-
-
-def _ways(asked: Question, how: Method) -> Iterator[Way]:
+def _ways(asked: AlignmentQuestion, how: AlignmentMethod) -> Iterator[PhasePlacement]:
     plan, place = _plan(asked.request), asked.request.place
     if not how.writes:
         yield _Phases(asked, how, plan).placed("together")
@@ -213,10 +152,10 @@ def _ways(asked: Question, how: Method) -> Iterator[Way]:
         if asked.place in ("", where):
             yield whole.placed(where)
     if asked.place in ("", "apart"):
-        yield from (_Phases(asked, how, one).placed("apart") for one in _smaller(plan, _rows(asked, how), asked))
+        yield from (_Phases(asked, how, one).placed("apart") for one in _smaller(plan, sequences(asked, how), asked))
 
 
-def _smaller(plan: Plan, rows: int, asked: Question) -> Iterator[Plan]:
+def _smaller(plan: Plan, rows: int, asked: AlignmentQuestion) -> Iterator[Plan]:
     """The plan with fewer data ranks, and as many more micro-batches of the same size."""
     axis = plan.axis(Data)
     if axis is None or axis.ranks == 1:
@@ -233,7 +172,7 @@ def _smaller(plan: Plan, rows: int, asked: Question) -> Iterator[Plan]:
 class _Phases:
     """The phases of a method under one plan."""
 
-    def __init__(self, asked: Question, how: Method, plan: Plan) -> None:
+    def __init__(self, asked: AlignmentQuestion, how: AlignmentMethod, plan: Plan) -> None:
         self.asked, self.how, self.plan = asked, how, plan
         self.request, self.place = asked.request, asked.request.place
         self.models = dict(asked.models)
@@ -243,7 +182,7 @@ class _Phases:
         first = next(iter(self.trained.values()))
         self.usable, self.tokens = first.usable, first.tokens_per_second / first.samples_per_second
 
-    def _runs(self, phase: Phase) -> bool:
+    def _runs(self, phase: AlignmentPhase) -> bool:
         if phase.role == "reference" and self.asked.remembered:
             return False
         asked = phase.role in self.models or (phase.role == "reference" and self.asked.reference)
@@ -252,14 +191,16 @@ class _Phases:
     def _all(self, doing: str) -> dict[Role, Prediction]:
         return {phase.role: self._predicted(phase) for phase in self.phases if phase.doing == doing}
 
-    def _predicted(self, phase: Phase) -> Prediction:
+    def _predicted(self, phase: AlignmentPhase) -> Prediction:
         trains = phase.doing == "train"
         plan = self.plan if trains else without_training(self.plan)
-        rows = _rows(self.asked, self.how) // (self.asked.updates if trains else 1)
+        rows = sequences(self.asked, self.how) // (self.asked.updates if trains else 1)
         if not trains:
             (plan,) = changed(plan, Microbatches(count=plan.microbatches * self.asked.updates))
         name = self.models.get(phase.role, self.request.model)
-        request = self.request.changed(model=name, plan=plan, batch=rows, seq=_length(self.asked), forward=not trains)
+        request = self.request.changed(
+            model=name, plan=plan, batch=rows, seq=row_tokens(self.asked), forward=not trains
+        )
         if phase.role in SCORING or self.how.scores:
             request = request.changed(graph=self._scoring(request, plan))
         return predicted(request)[1]
@@ -283,7 +224,7 @@ class _Phases:
         roles = dict.fromkeys((*self.trained, *self.forwards))
         return sum(self._standing(other) for other in roles if other != role)
 
-    def _peak(self, phase: Phase) -> float:
+    def _peak(self, phase: AlignmentPhase) -> float:
         if phase.doing == "train":
             return self.trained[phase.role].memory_bytes + self._beside(phase.role)
         found, own = self.forwards[phase.role], phase.role
@@ -293,7 +234,7 @@ class _Phases:
 
     # time
 
-    def placed(self, where: str) -> Way:
+    def placed(self, where: str) -> PhasePlacement:
         """A step, with rollouts there."""
         others = self.place.ranks - self.plan.ranks if where == "apart" else self.place.ranks
         found = self._rollout(where, others) if self.how.writes else None
@@ -303,7 +244,7 @@ class _Phases:
         together = max if where == "apart" else sum
         low, middle, high = (together(ends) for ends in zip(first, second, strict=True))
         peak = max(one.memory_bytes for one in (*writing, *times))
-        return Way(
+        return PhasePlacement(
             place=where,
             plan=str(self.plan),
             training_ranks=self.plan.ranks,
@@ -317,7 +258,7 @@ class _Phases:
             rollout=found,
         )
 
-    def _time(self, phase: Phase) -> PhaseTime:
+    def _time(self, phase: AlignmentPhase) -> PhaseTime:
         trains = phase.doing == "train"
         found = (self.trained if trains else self.forwards)[phase.role]
         times = self.asked.updates * self.asked.epochs if trains else 1
@@ -385,7 +326,7 @@ def _sums(phases: list[PhaseTime]) -> tuple[float, float, float]:
     )
 
 
-def _notes(asked: Question, how: Method) -> Iterator[str]:
+def _notes(asked: AlignmentQuestion, how: AlignmentMethod) -> Iterator[str]:
     if how.writes:
         yield (
             "rollouts are a roofline of decoding, without an engine's own scheduler; their interval is a factor of "

@@ -15,7 +15,7 @@ SCORING: Final = ("reward", "critic")
 """Roles whose model gives a score in place of logits."""
 
 
-class Phase(NamedTuple):
+class AlignmentPhase(NamedTuple):
     """One model at work."""
 
     doing: Doing
@@ -28,12 +28,12 @@ class Phase(NamedTuple):
         return self.what or f"{self.role}, {self.doing}"
 
 
-class Method(NamedTuple):
+class AlignmentMethod(NamedTuple):
     """A way to train after pre-training."""
 
     summary: str
     references: tuple[str, ...]
-    phases: tuple[Phase, ...]
+    phases: tuple[AlignmentPhase, ...]
     rows: int = 1  # sequences of a sample: a pair has two
     scores: bool = False  # whether the model that is asked for gives a score itself
 
@@ -46,6 +46,6 @@ class Method(NamedTuple):
 METHODS: Final = OpenSet("foretell.oracle.methods", "method")
 
 
-def method(name: str) -> Method:
+def method(name: str) -> AlignmentMethod:
     """A method by its word."""
     return METHODS[name].METHOD

@@ -50,7 +50,7 @@ PREFILL: Final = 8192
 FORM: Final = "+bf16:pure +captured"
 
 
-class Answers(msgspec.Struct, frozen=True, kw_only=True):
+class AnswerLoad(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be written in a step."""
 
     prompts: int
@@ -124,7 +124,7 @@ class Writer:
         """Bytes on a rank, for one answer."""
         return sum(layer.bytes(tokens, self.cut) for layer in self.caches)
 
-    def slots(self, answers: Answers, room: float, most: int = SLOTS) -> int:
+    def slots(self, answers: AnswerLoad, room: float, most: int = SLOTS) -> int:
         """Answers in flight that there is room for, as long as they are at a random moment."""
         counts = numpy.array(answers.lengths.counts, dtype=float)
         mean, square = (float((counts[:, 0] ** power * counts[:, 1]).sum()) for power in (1, 2))
@@ -135,7 +135,7 @@ class Writer:
             raise BadInput(what, where="--rollout", fix=f"--rollout tp{2 * self.cut}, or larger devices")
         return min(most, found)
 
-    def write(self, answers: Answers, replicas: int, room: float, most: int = SLOTS) -> Rollout:
+    def write(self, answers: AnswerLoad, replicas: int, room: float, most: int = SLOTS) -> Rollout:
         """All answers, shared out among replicas; the slowest counts, which has the longest of all."""
         own = -(-answers.count // replicas)
         slots = min(self.slots(answers, room, most), own)
@@ -205,7 +205,9 @@ def _drawn(lengths: ExampleLengths, own: int, count: int) -> numpy.ndarray:
     return numpy.random.default_rng(0).permutation(found)
 
 
-def best(model: str, cluster: Cluster, ranks: int, answers: Answers, room: tuple[float, int], cut: int = 0) -> Rollout:
+def best(
+    model: str, cluster: Cluster, ranks: int, answers: AnswerLoad, room: tuple[float, int], cut: int = 0
+) -> Rollout:
     """The fastest size of a replica, among powers of two within what fast links reach, or the one that is asked for.
 
     `room`: bytes on a rank, and answers in flight at most.

@@ -28,9 +28,9 @@ from foretell.cli.training_options import positive
 from foretell.errors import BadInput
 
 if TYPE_CHECKING:
-    from foretell.oracle.alignment import Question
+    from foretell.oracle.alignment_question import AlignmentQuestion
     from foretell.oracle.request import Request
-    from foretell.oracle.rollout import Answers
+    from foretell.oracle.rollout import AnswerLoad
 
 EXAMPLE = (
     "foretell align llama3-8b --method grpo --on 16xh100 --plan 'dp16:zero3 +m16 +recompute:block +bf16' "
@@ -52,7 +52,7 @@ EXAMPLE = (
 @click.option("--reward", metavar="MODEL", help="The reward model, if it is not as large as the policy.")
 @click.option("--critic", metavar="MODEL", help="The critic, likewise.")
 @click.option("--rollout", metavar="WORD", help="Ranks of a replica that writes: tp4 (the fastest).")
-@click.option("--slots", type=int, metavar="N", help="Answers in flight on a replica, at most (1024).")
+@click.option("--slots", type=int, metavar="N", help="AnswerLoad in flight on a replica, at most (1024).")
 @click.option("--place", metavar="WORD", help="Rollouts together, host or apart (the fastest).")
 @click.option("--price", callback=read_price, metavar="P", help="Also print the cost, at this price of a GPU-hour.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
@@ -85,10 +85,10 @@ def command(
         raise click.exceptions.Exit(NOTHING_FITS)
 
 
-def _written(request: Request, said: tuple[int | None, int | None, str | None]) -> Answers | None:
+def _written(request: Request, said: tuple[int | None, int | None, str | None]) -> AnswerLoad | None:
     """The answers that are written, where any are described."""
     from foretell.oracle.lengths import read_lengths
-    from foretell.oracle.rollout import Answers
+    from foretell.oracle.rollout import AnswerLoad
 
     each, prompt, lengths = said
     if lengths is None:
@@ -103,13 +103,13 @@ def _written(request: Request, said: tuple[int | None, int | None, str | None]) 
     for name, value in counts.items():
         _at_least_one(value, name)
     found = read_lengths(lengths)
-    return Answers(prompts=request.batch, each=counts["--answers"], prompt=counts["--prompt"], lengths=found)
+    return AnswerLoad(prompts=request.batch, each=counts["--answers"], prompt=counts["--prompt"], lengths=found)
 
 
 def _question(
-    request: Request, method: str, answers: Answers | None, options: dict[str, str | int | bool | None]
-) -> Question:
-    from foretell.oracle.alignment import PLACES, Question
+    request: Request, method: str, answers: AnswerLoad | None, options: dict[str, str | int | bool | None]
+) -> AlignmentQuestion:
+    from foretell.oracle.alignment_question import PLACES, AlignmentQuestion
     from foretell.oracle.rollout import SLOTS
 
     place, rollout = options["place"], options["rollout"]
@@ -121,7 +121,7 @@ def _question(
     for name in ("updates", "epochs", "slots"):
         _at_least_one(options[name], f"--{name}")
     models = tuple((role, str(options[role])) for role in ("reward", "critic") if options[role])
-    return Question(
+    return AlignmentQuestion(
         request=request,
         method=method,
         answers=answers,

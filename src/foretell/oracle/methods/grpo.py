@@ -1,8 +1,8 @@
 """GRPO: groups of answers to each prompt, rewarded and compared with each other; no critic."""
 
-from foretell.oracle.phase import Method, Phase
+from foretell.oracle.phase import AlignmentMethod, AlignmentPhase
 
-METHOD = Method(
+METHOD = AlignmentMethod(
     summary="groups of answers to each prompt, compared with each other",
     references=(
         "Shao et al. 2024 (DeepSeekMath), arXiv 2402.03300, algorithm 1",
@@ -10,10 +10,10 @@ METHOD = Method(
         "TRL 1.16.0, trl/trainer/grpo_trainer.py: no reference where beta, the weight of its penalty, is 0",
     ),
     phases=(
-        Phase("rollout", "policy", "rollouts"),
-        Phase("forward", "policy", "policy's logarithms"),
-        Phase("forward", "reference", optional=True),
-        Phase("forward", "reward", optional=True),
-        Phase("train", "policy", "update"),
+        AlignmentPhase("rollout", "policy", "rollouts"),
+        AlignmentPhase("forward", "policy", "policy's logarithms"),
+        AlignmentPhase("forward", "reference", optional=True),
+        AlignmentPhase("forward", "reward", optional=True),
+        AlignmentPhase("train", "policy", "update"),
     ),
 )

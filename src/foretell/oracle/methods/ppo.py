@@ -1,8 +1,8 @@
 """PPO of language models: four models, of which the policy and a critic are trained."""
 
-from foretell.oracle.phase import Method, Phase
+from foretell.oracle.phase import AlignmentMethod, AlignmentPhase
 
-METHOD = Method(
+METHOD = AlignmentMethod(
     summary="answers scored by a reward model; a critic is trained beside the policy",
     references=(
         "Schulman et al. 2017 (PPO), arXiv 1707.06347",
@@ -10,12 +10,12 @@ METHOD = Method(
         "OpenRLHF, openrlhf/trainer/ppo_trainer.py: forward passes of all four before the updates",
     ),
     phases=(
-        Phase("rollout", "policy", "rollouts"),
-        Phase("forward", "policy", "policy's logarithms"),
-        Phase("forward", "reference"),
-        Phase("forward", "reward"),
-        Phase("forward", "critic"),
-        Phase("train", "critic", "critic's update"),
-        Phase("train", "policy", "update"),
+        AlignmentPhase("rollout", "policy", "rollouts"),
+        AlignmentPhase("forward", "policy", "policy's logarithms"),
+        AlignmentPhase("forward", "reference"),
+        AlignmentPhase("forward", "reward"),
+        AlignmentPhase("forward", "critic"),
+        AlignmentPhase("train", "critic", "critic's update"),
+        AlignmentPhase("train", "policy", "update"),
     ),
 )

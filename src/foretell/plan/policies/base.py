@@ -32,6 +32,8 @@ class Base(Policy, frozen=True, kw_only=True, tag="base"):
     references: ClassVar[tuple[str, ...]] = (
         "Dettmers et al. 2023 (QLoRA), arXiv 2305.14314",
         "Frantar et al. 2022 (GPTQ), arXiv 2210.17323",
+        "Lin et al. 2023 (AWQ), arXiv 2306.00978",
+        "Dettmers et al. 2022 (LLM.int8()), arXiv 2208.07339",
     )
     syntax: ClassVar[tuple[Option, ...]] = (WordChoice("form", {name: name for name in FORMATS}),)
     example: ClassVar[str] = "+nf4"
