@@ -1,11 +1,12 @@
 """How much of what one run's prediction was off by carries over to another run.
 
 What a stack's predictions are off by is taken to be a sum of effects: of the device and of the model on what computes,
-of the links on messages, of the trainer on the host, of the scale and of the kind of plan on all, and of the one run. Two runs share the
-effects of what they have in common. How far each effect goes is learnt from published runs whose sources were left out
-(`validation/carried.py`), and what measured runs say of another is then their conditional mean (best linear unbiased
-prediction: Henderson 1975; Gaussian processes: Rasmussen, Williams 2006, chapter 2). So a run of the same model on the
-same device corrects more than one of another model, a whole sweep more than one step, and no run the very opposite.
+of the links on messages, of the trainer on the host, of the scale and of the kind of plan on all, and of the one run.
+Two runs share the effects of what they have in common. How far each effect goes is learnt from published runs whose
+sources were left out (`validation/carried.py`), and what measured runs say of another is then their conditional mean
+(best linear unbiased prediction: Henderson 1975; Gaussian processes: Rasmussen, Williams 2006, chapter 2). So a run of
+the same model on the same device corrects more than one of another model, a whole sweep more than one step, and no run
+the very opposite.
 """
 
 from __future__ import annotations
