@@ -25,7 +25,7 @@ from foretell.oracle.predict import LAYERS
 from foretell.validation.carried import drawn_pairs, learnt_spread
 from foretell.validation.unseen import UnseenRun
 
-RUN = RunTraits("megatron", "h100", "llama3-8b", 64, ("a",))
+RUN = RunTraits("megatron", "h100", "llama3-8b", 64, ("a",), ("dp", "tp"))
 SECONDS = (3.0, 1.0, 0.5)
 OTHERS = {
     "batch": RUN._replace(question=("b",)),
@@ -33,7 +33,8 @@ OTHERS = {
     "model": RUN._replace(question=("b",), model="gpt3-175b"),
     "device": RUN._replace(question=("b",), device="a100-80"),
     "trainer": RUN._replace(question=("b",), trainer="fsdp"),
-    "all": RunTraits("fsdp", "a100-80", "gpt3-175b", 4096, ("b",)),
+    "axes": RUN._replace(question=("b",), axes=("pp",)),
+    "all": RunTraits("fsdp", "a100-80", "gpt3-175b", 4096, ("b",), ("pp",)),
 }
 
 

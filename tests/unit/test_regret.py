@@ -31,7 +31,7 @@ def measured(plan: str, batch: int, seconds: float, tag: str = "healthy") -> Mea
 
 
 def compared(one: MeasuredRun, predicted: float, fits: bool = True) -> ComparedRun:
-    memory = SimpleNamespace(device=1.0, reserved=1.0, allocated=1.0)
+    memory = SimpleNamespace(**dict.fromkeys(("device", "reserved", "allocated"), 1.0 if fits else 2.0))
     found = SimpleNamespace(step_seconds=predicted, fits=fits, memory=memory, usable=1.0, most=1.0, interval=(0.0, 0.0))
     return ComparedRun(one, cast("Any", found), "")
 
@@ -61,6 +61,22 @@ def test_a_plan_that_ran_and_was_foretold_not_to_fit_is_a_loss() -> None:
     assert (pick.by_time.plan, pick.loss_by_time) == ("dp8", 0.0)
     assert found.regret is not None and found.by_time is not None
     assert (found.regret.mean, found.by_time.mean) == (2.0, 0.0)
+
+
+def test_a_plan_that_runs_with_retries_can_be_picked() -> None:
+    """The sweeps' fastest plans are often those that just fit: what is likelier to run than not is tried."""
+    tight = compared(measured("dp8", 8, 1.0), 1.0, fits=False)
+    needs = SimpleNamespace(device=1.2, reserved=1.2, allocated=0.9)
+    found = cast("Any", SimpleNamespace(**{**vars(tight.prediction), "memory": needs}))
+    (pick,) = regrets([tight._replace(prediction=found), compared(measured("tp8", 8, 3.0), 2.0)]).picks
+    assert pick.pick is not None and (pick.pick.plan, pick.loss) == ("dp8", 0.0)
+
+
+def test_adapters_are_no_way_to_train_all_weights() -> None:
+    runs = [compared(measured("dp8 +bf16", 8, 2.0), 1.0), compared(measured("dp8 +bf16 +lora16", 8, 1.0), 3.0)]
+    assert regrets(runs).picks == ()
+    (pick,) = regrets([*runs, compared(measured("dp8 +bf16 +lora16 +nf4", 8, 2.0), 4.0)]).picks
+    assert (pick.plans, pick.best.plan) == (2, "dp8 +bf16 +lora16")
 
 
 def test_where_nothing_was_foretold_to_fit_there_is_no_pick() -> None:

@@ -108,6 +108,7 @@ def _spread(found: EffectSpread) -> list[str]:
         "links, on messages": found.links,
         "trainer, on the host": found.host,
         "scale, on all": found.scale,
+        "kind of plan, on all": found.axes,
         "one run, on all": found.run,
     }
     rows = [[name, f"{math.exp(math.sqrt(variance)):.2f}"] for name, variance in effects.items()]

@@ -22,8 +22,8 @@ SMALLEST = 0.0005
 
 NOTE = (
     "loss: measured time of our pick over the fastest measured, less one. We pick what is predicted fastest of the "
-    "plans predicted to fit; by time: of all that ran (the regret of the scoreboard); none: nothing that ran was "
-    "predicted to fit"
+    "plans predicted to run (a chance of one half); by time: of all that ran (the regret of the scoreboard); none: "
+    "nothing that ran was predicted to run"
 )
 
 
@@ -79,7 +79,7 @@ def _choice(one: Pick) -> list[list[str]]:
         more = [f"{one.failed} that failed, predicted to be faster"] if one.failed else []
         lines.append(_line_of(one.pick, "pick", more))
     if one.by_time != one.pick:
-        lines.append(_line_of(one.by_time, f"by time ({one.loss_by_time:.1%})", ["predicted not to fit"]))
+        lines.append(_line_of(one.by_time, f"by time ({one.loss_by_time:.1%})", ["predicted to fail"]))
     return lines if one.best in (one.pick, one.by_time) else [*lines, _line_of(one.best, "best", [])]
 
 

@@ -37,11 +37,14 @@ class Conditional(NamedTuple):
 
 
 def conditional(seen: Sequence[Observed], asked: RunTraits, spread: EffectSpread) -> Conditional:
-    """As `Posterior`, for runs whose parts do not add up to a step: the effect of the scale is in each factor."""
+    """As `Posterior`, for runs whose parts do not add up to a step: the effect of the scale is in each factor.
+
+    Factors are of a stack, whatever is planned on it, so the effect of the kind of plan is of each run alone.
+    """
     shares = numpy.array([one.shares for one in seen]).reshape(-1, 3)
     between = numpy.array([[_alike(one.traits, other.traits, spread) for other in seen] for one in seen])
     gram: Numbers = numpy.einsum("ip,ijpq,jq->ij", shares, between.reshape(len(seen), len(seen), 3, 3), shares)
-    gram += spread.run * numpy.eye(len(seen))
+    gram += (spread.run + spread.axes) * numpy.eye(len(seen))
     towards: Numbers = numpy.array([_alike(one.traits, asked, spread) for one in seen]).reshape(-1, 3, 3)
     cross: Numbers = numpy.einsum("ip,ipq->iq", shares, towards)
     pulled = cast("Numbers", numpy.linalg.pinv(gram, hermitian=True)) @ cross
@@ -55,8 +58,9 @@ def _alike(one: RunTraits, other: RunTraits, spread: EffectSpread) -> list[list[
     """Covariances of the factors of two runs, apart from what is of each run alone."""
     *own, _ = covariance(one, other, spread)
     like = 1.0 if one.trainer == other.trainer else spread.trainer
-    scale = like * shared(one, other)[4] * spread.scale
-    return [[scale + (own[at] if at == to else 0.0) for to in range(3)] for at in range(3)]
+    *_, scale, axes = shared(one, other)
+    all_of = like * (scale * spread.scale + axes * spread.axes)
+    return [[all_of + (own[at] if at == to else 0.0) for to in range(3)] for at in range(3)]
 
 
 class Posterior:

@@ -268,7 +268,7 @@ def says(stack: Stack, traits: RunTraits) -> StackSays:
     """What a stack says of a run."""
     found = conditional([one.observed for one in stack.readings], traits, bands().carried)
     c, m, h = (math.exp(log) for log in found.logs)
-    return StackSays(stack.name, len(stack.runs), (c, m, h), found.between, bands().carried.run)
+    return StackSays(stack.name, len(stack.runs), (c, m, h), found.between, bands().carried.run + bands().carried.axes)
 
 
 def on_stack(stack: Stack, cluster: Cluster, trainer: Trainer, model: str, ranks: int) -> tuple[Cluster, Trainer]:

@@ -35,6 +35,9 @@ NEAR: Final = 1.0
 
 FINEST: Final = 1e-12
 
+OF_ALONE: Final = (1.0, 0.5, 0.25, 0.125)
+"""Shares of the mean square of what runs alike differ by that are tried as the variance of one run."""
+
 
 class RunPair(NamedTuple):
     """Two runs of a source, with the weight of one of all that were drawn of their trainers."""
@@ -99,15 +102,39 @@ def learnt_spread(pairs: RunPairs) -> EffectSpread:
     products = numpy.array([pair.product for pair in pairs.alike])
     worth = numpy.sqrt([pair.worth for pair in pairs.alike])
     *shared_by, _ = _no_less_than_zero(rows * worth[:, None], products * worth)
-    found = EffectSpread(*(round(value, 5) for value in shared_by), run=round(_alone(pairs), 5), trainer=1.0)
+    *parts, axes = (round(value, 5) for value in shared_by)
+    run = _carrying_best(pairs, rows[:, :-1], numpy.array(shared_by))
+    found = EffectSpread(*parts, run=round(run, 5), trainer=1.0, axes=axes)
     return msgspec.structs.replace(found, trainer=round(_across(pairs, found), 3))
 
 
 def _effects(pair: RunPair) -> Iterator[float]:
     """Shared effects, each by its share of both steps."""
-    device, model, links, host, scale = shared(pair.one.traits, pair.other.traits)
+    device, model, links, host, scale, axes = shared(pair.one.traits, pair.other.traits)
     of = pair.shares
-    yield from (device * of[0], model * of[0], links * of[1], host * of[2], scale)
+    yield from (device * of[0], model * of[0], links * of[1], host * of[2], scale, axes)
+
+
+def _carrying_best(pairs: RunPairs, rows: Numbers, variances: Numbers) -> float:
+    """The variance of one run, of shares of what runs alike differ by, with which one run corrects another best.
+
+    Few runs that are far off make most of a mean square, and would have all others carry over too little.
+    """
+    told = (rows @ variances).tolist()
+    asked = [(pair, said) for pair, said in zip(pairs.alike, told, strict=True) if pair.one is not pair.other]
+    own = [list(_effects(RunPair(pair.one, pair.one, pair.worth))) for pair, _ in asked]
+    alone = (numpy.array(own).reshape(-1, len(variances)) @ variances).tolist()
+    least = _alone(pairs)
+
+    def missed(run: float) -> float:
+        """The mean over sources of what is left of the other run's error."""
+        left = (
+            (pair.worth, pair.other.unseen - said / (same + run) * pair.one.unseen)
+            for (pair, said), same in zip(asked, alone, strict=True)
+        )
+        return math.fsum(worth * min(1.0, abs(math.expm1(-log))) for worth, log in left)
+
+    return min((share * least for share in OF_ALONE), key=missed) if least else least
 
 
 def _alone(pairs: RunPairs) -> float:

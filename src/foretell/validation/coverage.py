@@ -55,7 +55,8 @@ class Residual(NamedTuple):
 
     @property
     def traits(self) -> RunTraits:
-        return RunTraits(self.trainer, self.device, self.model, self.ranks, self.question)
+        kind = tuple(sorted(self.axes)) or ("one device",)
+        return RunTraits(self.trainer, self.device, self.model, self.ranks, self.question, kind)
 
     def much(self, reason: str) -> float:
         """How much of a reason applies: all or nothing, or of messages between convolutions their share."""

@@ -2,11 +2,12 @@
 
 A choice is a job (a model, a batch, a trainer) on a cluster, for which several plans were measured; runs of one plan
 are one plan, with the time in the middle. The loss is the measured time of the picked plan over that of the fastest
-plan, less one. There are two picks. Ours, as `foretell plan` makes it, is the plan that is predicted fastest of those
-foretold to fit: one that really ran and was foretold not to fit cannot be picked, and that costs too. The pick by
+plan, less one. There are two picks. Ours is the plan that is predicted fastest of those foretold to run, if with
+retries of the allocator (a chance of one half): one that really ran and was foretold to fail cannot be picked, and that
+costs too. The pick by
 time alone leaves memory out, and its mean is the scoreboard's `regret`.
 
-A plan that failed has no time; those that were foretold to fit and to be faster than our pick are counted.
+A plan that failed has no time; those that were foretold to run and to be faster than our pick are counted.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from foretell.hardware import catalog
-from foretell.validation.evaluate import ComparedRun, choices, plans_of
+from foretell.validation.evaluate import ComparedRun, choices, plans_of, runs
 from foretell.validation.score import Regret, ScoredPair
 
 HEALTHY: Final = "healthy"
@@ -44,11 +45,11 @@ class Pick(msgspec.Struct, frozen=True, kw_only=True):
     batch: int
     plans: int  # that were measured
     best: RegretPlan
-    pick: RegretPlan | None  # None: all plans, which ran, were foretold not to fit
+    pick: RegretPlan | None  # None: all plans, which ran, were foretold to fail
     loss: float | None
     by_time: RegretPlan  # picked by time alone
     loss_by_time: float
-    failed: int  # plans that were foretold to fit and to be faster than the pick, and failed
+    failed: int  # plans that were foretold to run and to be faster than the pick, and failed
 
 
 class Regrets(msgspec.Struct, frozen=True):
@@ -90,7 +91,7 @@ def healthy(compared: Iterable[ComparedRun]) -> list[ComparedRun]:
 def _pick(group: list[ComparedRun]) -> Pick:
     timed = [TimedRun(one, one.time) for one in plans_of(group) if one.time is not None]
     best = min(timed, key=lambda one: one.time.measured)
-    fitting = [one for one in timed if one.run.prediction is not None and one.run.prediction.fits]
+    fitting = [one for one in timed if one.run.prediction is not None and runs(one.run.prediction)]
     ours, by_time = _fastest(fitting) if fitting else None, _fastest(timed)
     row = best.run.row
     return Pick(
@@ -132,5 +133,4 @@ def _fastest(timed: list[TimedRun]) -> TimedRun:
 
 def _promised(one: ComparedRun) -> float:
     """The time that a plan was foretold to take; for ever if it was foretold not to run."""
-    fits = one.prediction is not None and one.prediction.fits
-    return one.prediction.step_seconds if fits and one.prediction else math.inf
+    return one.prediction.step_seconds if one.prediction is not None and runs(one.prediction) else math.inf

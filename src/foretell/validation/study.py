@@ -23,6 +23,7 @@ from foretell.files import decode_json, read_text
 from foretell.model import zoo
 from foretell.plan.job import Job, make_job
 from foretell.plan.plan import Plan
+from foretell.plan.policies.lora import Lora
 from foretell.plan.policies.precision import Precision
 from foretell.plan.text import parse
 from foretell.registry import OpenSet
@@ -93,8 +94,12 @@ class MeasuredRun(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def choice(self) -> tuple[str, ...]:
-        """Rows with the same answer are ways to do the same thing with the same software: their order is compared."""
-        return (self.model, self.cluster, *(str(value) for value in msgspec.structs.astuple(self.job)))
+        """Rows with the same answer are ways to do the same thing with the same software: their order is compared.
+
+        Adapters instead of all weights are another thing: they train something else.
+        """
+        trained = str(self.plan.policy(Lora).rank > 0)
+        return (self.model, self.cluster, trained, *(str(value) for value in msgspec.structs.astuple(self.job)))
 
 
 class MeasuredCall(msgspec.Struct, frozen=True, kw_only=True):

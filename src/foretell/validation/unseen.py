@@ -19,7 +19,7 @@ import msgspec
 
 from foretell.hardware import catalog
 from foretell.oracle.bands import bands
-from foretell.oracle.carried import EffectSpread, RunTraits, SeenRun, seconds_of, traits_of
+from foretell.oracle.carried import EffectSpread, RunTraits, SeenRun, axes_of, seconds_of, traits_of
 from foretell.oracle.posterior import Posterior
 from foretell.oracle.predict import Prediction
 from foretell.validation.carried import drawn_pairs, learnt_spread
@@ -119,7 +119,7 @@ def _traits(one: ComparedRun) -> RunTraits:
     if isinstance(one.prediction, Prediction):
         return traits_of(one.prediction)
     row, device = one.row, catalog.cluster(one.row.cluster).device.name
-    return RunTraits(row.trainer, device, row.model, row.plan.ranks, (row.id,))
+    return RunTraits(row.trainer, device, row.model, row.plan.ranks, (row.id,), axes_of(row.plan))
 
 
 def _breakdown(found: ComparedPrediction) -> dict[str, float]:

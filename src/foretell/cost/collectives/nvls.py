@@ -2,8 +2,8 @@
 
 A rank sends its tensor to the switch once and receives one g-th of the sums to pass on: S(1 + 1/g) on its
 link, which explains 6 and 8 B200 with one efficiency. Needs a switch that can (Hopper and later). Where a domain is
-several hosts (an NVL72 rack) there is no tree between domains: NCCL leaves it out (src/graph/tuning.cc: `NVLS_TREE` is off
-for one node and for multi-node NVLink), and two racks of GB200 reach on an all-reduce what a ring does, not a switch.
+several hosts (an NVL72 rack) there is no tree between domains: NCCL leaves it out (src/graph/tuning.cc: `NVLS_TREE` is
+off for one node and for multi-node NVLink), and an all-reduce of two racks of GB200 is as fast as a ring.
 """
 
 from __future__ import annotations
