@@ -77,6 +77,12 @@ def test_passes_in_pairs_are_what_predict_says() -> None:
         assert (said.step_seconds, said.memory_bytes) == (seconds, memory), plan
 
 
+@pytest.mark.parametrize(("trainer", "paired"), [("megatron-core", True), ("pytorch", False)])
+def test_passes_in_pairs_are_tried_where_asked_for_and_the_trainer_has_them(trainer: str, paired: bool) -> None:
+    found = answer(MIXTURE, batch=8, only=("dp", "a2a_overlap"), trainer=trainer)
+    assert {"+a2a-overlap" in plan for plan in texts(found)} == {False, paired}
+
+
 def test_axes_whose_leaders_speak_for_others_do_not_lend_their_care() -> None:
     """Chainer sums gradients by leaders where images are split: groups of ranks that lie alike are not enough."""
     (question,) = asked("lenet", "2xdgx1", 96, trainer="chainer", only=("dp", "spatial", "channel"))
