@@ -97,7 +97,7 @@ def wider(space: Space, count: int) -> Iterator[Plan]:
         axes = draw.choice(meshes)
         ranks = next((axis.ranks for axis in axes if isinstance(axis, Pipeline)), 1)
         way = Way(draw.choice(whole.pipelines(ranks)), draw.choice(whole.counts(axes)), draw.choice(whole.policies))
-        if whole.schedulable(way.pipeline, way.microbatches) and whole.allowed(axes, way.policies):
+        if whole.schedulable(way.pipeline, way.microbatches, False) and whole.allowed(axes, way.policies):
             yield whole.plan(axes, way)
             count -= 1
 

@@ -64,6 +64,25 @@ def test_each_plan_is_what_predict_says_and_the_best_is_the_best_of_a_loop(model
     assert found.found.best.step_seconds == fastest == said[found.found.best.plan].step_seconds
 
 
+def test_passes_in_pairs_are_what_predict_says() -> None:
+    """Of a search that is told to overlap rows of experts: pairs without a pipeline and with one."""
+    model = MIXTURE.replace("layers=2", "layers=4")
+    found = answer(model, batch=8, only=("dp", "pp"), trainer="megatron-core", fix="+a2a-overlap")
+    rows = list(found.found.plans.rows())
+    assert rows and all("+a2a-overlap" in plan and "ep" in plan for plan, *_ in rows)
+    assert {"interleaved" in plan for plan, *_ in rows} == {True, False}
+    assert not any("1f1b" in plan for plan, *_ in rows)
+    for plan, seconds, memory, _ in rows:
+        said = found.predicted(parse(plan))
+        assert (said.step_seconds, said.memory_bytes) == (seconds, memory), plan
+
+
+@pytest.mark.parametrize(("trainer", "paired"), [("megatron-core", True), ("pytorch", False)])
+def test_passes_in_pairs_are_tried_where_asked_for_and_the_trainer_has_them(trainer: str, paired: bool) -> None:
+    found = answer(MIXTURE, batch=8, only=("dp", "a2a_overlap"), trainer=trainer)
+    assert {"+a2a-overlap" in plan for plan in texts(found)} == {False, paired}
+
+
 def test_axes_whose_leaders_speak_for_others_do_not_lend_their_care() -> None:
     """Chainer sums gradients by leaders where images are split: groups of ranks that lie alike are not enough."""
     (question,) = asked("lenet", "2xdgx1", 96, trainer="chainer", only=("dp", "spatial", "channel"))

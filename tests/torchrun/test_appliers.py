@@ -444,6 +444,16 @@ def test_limited_routing_and_shared_experts_train_in_shares(ranks: Ranks, plan: 
     assert_same_values(found, alone(ranks, LIMITED))
 
 
+SHARED = f"{MIXTURE},shared_ffn=24"
+
+
+@pytest.mark.parametrize("plan", ["dp2:ep2,etp1 tp2:sp", "dp2:ep4,etp1 tp2:sp", "pp2:1f1b dp2:ep2 +m2"])
+def test_an_expert_that_all_tokens_share_trains_beside_expert_ranks_of_another_number(ranks: Ranks, plan: str) -> None:
+    """Expert ranks over data ranks, and over data and tensor ranks, which share the columns of all else."""
+    found = trained(ranks, SHARED, plan)
+    assert_same_values(found, alone(ranks, SHARED))
+
+
 SECOND_TOKEN = f"{LIMITED},mtp=1"
 
 
@@ -462,7 +472,7 @@ def test_a_stage_that_reads_tokens_late_is_refused(ranks: Ranks) -> None:
     assert "mtp=0" in str(refused.value)
 
 
-@pytest.mark.parametrize("way", ["deepep", "allgather"])
+@pytest.mark.parametrize("way", ["deepep", "hybridep", "allgather"])
 def test_other_ways_of_dispatch_are_refused(ranks: Ranks, way: str) -> None:
     with pytest.raises(BadInput, match=f"rows do not go to experts by {way} yet") as refused:
         trained(ranks, MIXTURE, f"dp4:ep4,{way}")

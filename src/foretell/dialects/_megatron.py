@@ -47,7 +47,7 @@ def common(at: Place, absent: Any = None) -> tuple[Correspondence, ...]:
             lambda document: {"expert_tensor": int(document.get(at("expert_tensor_parallel_size")) or 0)},
         ),
         _dispatch(at),
-        KeyChoice("a2a_overlap", _switch(at("overlap_moe_expert_parallel_comm"), absent), default=False),
+        _a2a_overlap(at, absent),
         _stages(at, absent),
         _storage(at, absent),
         KeyChoice(
@@ -114,6 +114,18 @@ def _dispatch(at: Place) -> Formula:
         return {"dispatch": said} if said == "allgather" else {}
 
     return Formula((way, library, older), write, read)
+
+
+def _a2a_overlap(at: Place, absent: Any) -> Formula:
+    """Whether rows travel beside a pass of another micro-batch; of models without experts nothing is said."""
+    key = at("overlap_moe_expert_parallel_comm")
+
+    def write(recipe: Recipe) -> Document:
+        if recipe.a2a_overlap:
+            return {key: True}
+        return {key: absent} if absent is not None and recipe.experts > 1 else {}
+
+    return Formula((key,), write, lambda document: {"a2a_overlap": bool(document.get(key))})
 
 
 # --- stages -------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ _PLACES = {
     "data": ("micro_batch_size", "global_batch_size", "seq_length"),
     "model.config": (
         *("recompute_granularity", "recompute_method", "recompute_num_layers", "recompute_modules", "cp_comm_type"),
+        "overlap_moe_expert_parallel_comm",
     ),
     "trainer.strategy.ddp": (
         *("use_distributed_optimizer", "use_megatron_fsdp", "data_parallel_sharding_strategy", "overlap_grad_reduce"),

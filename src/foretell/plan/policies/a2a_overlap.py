@@ -43,6 +43,10 @@ class A2AOverlap(Policy, frozen=True, kw_only=True, tag="a2a_overlap"):
 
     on: bool = False
 
+    @classmethod
+    def choices(cls) -> tuple[A2AOverlap, ...]:
+        return cls(), cls(on=True)
+
     def refusals(self, setting: Setting) -> Iterator[Refusal]:
         if not self.on:
             return
