@@ -1,67 +1,111 @@
-"""How fast the search is: plans a second on one core, priced in full (time and memory), cold and warm.
+"""How fast the search is, on spaces that stay the same (search_spaces.toml): each in a process of its own, on one core.
 
-python benchmarks/search.py [NAME]    NAME: a case, or all of them; gpt3 is the long one
+    python benchmarks/search.py [NAME ...] [--seconds 10] [--warm] [--exhaustive] [--bounds]
+
+Seconds are those of the processor since the process began, imports included: to the first plan that is sure to fit,
+and to the end. `--seconds` interrupts a search after so many. `--warm`: once more in the same process. `--exhaustive`
+prices every plan. `--bounds` prices all plans of some forty meshes, and tells how far below their price bounds lie.
 """
 
 from __future__ import annotations
 
+import argparse
+import os
 import resource
+import subprocess
 import sys
 import time
-from typing import NamedTuple
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
 
-from foretell.compiling import available
-from foretell.hardware.catalog import cluster
-from foretell.model.source import load
-from foretell.oracle.request import SearchConstraints
-from foretell.oracle.search import search
+import numpy
+
+from foretell.oracle import planning, search
+from foretell.oracle.mesh_rows import MeshRows
+from foretell.oracle.request import SearchEffort, read
 from foretell.oracle.space import Space
-from foretell.plan.job import make_job
-from foretell.plan.trainer import trainer
-from foretell.timeline import engine
+
+SPACES = tomllib.loads(Path(__file__).with_name("search_spaces.toml").read_text())
+MESHES = 40
+HEAD = f"{'':22} {'first':>6} {'end':>6} {'plans':>9} {'priced':>9} {'looked':>6} {'fastest':>9} {'gap':>6} {'a second':>9}"
 
 
-class Case(NamedTuple):
-    model: str
-    on: str
-    batch: int
-    trained_by: str
-    precision: str = "bf16"
-    also: tuple[str, ...] = ()
+def space_of(name: str) -> Space:
+    (question,) = planning.questions(read(**SPACES[name]))
+    return planning.space_of(question)
 
 
-CASES = {
-    "llama-8b": Case("llama3-8b", "8xh100", 64, "pytorch"),
-    "llama-70b": Case("llama3-70b", "64xh100", 256, "megatron-core"),
-    "llama-70b-512": Case("llama3-70b", "512xh100", 256, "megatron-core"),
-    "resnet-50": Case("resnet50", "16xv100", 256, "pytorch", "fp32"),
-    "gpt3": Case("gpt3-175b", "1024xa100-80", 1536, "megatron-core", also=("offload",)),
-}
+def searched(name: str, seconds: float, exhaustive: bool, warm: bool) -> None:
+    begun = 0.0 if not warm else time.process_time()
+    first: list[float] = []
 
-
-def run(case: Case) -> None:
-    graph = load(case.model, case.batch, None, case.precision)
-    for heat in ("cold", "warm"):
-        job = make_job(case.batch, trainer=case.trained_by)
-        space = Space(
-            graph, job, trainer(case.trained_by), cluster(case.on), case.precision, SearchConstraints(also=case.also)
-        )
-        begun = time.process_time()
-        found = search(space)
+    def watch(now: search.FoundSoFar) -> None:
         taken = time.process_time() - begun
-        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-        print(
-            f"{case.model} on {case.on}, batch {case.batch}, {case.trained_by}, {heat}: {found.evaluated:,} plans of "
-            f"{found.local_programs:,} local programs in {found.seconds:.2f} s ({taken:.2f} s of the processor), "
-            f"{found.plans_per_second:,.0f} a second, {most:.2f} GiB"
-        )
-        if found.best:
-            print(f"    {found.best.step_seconds:.4f} s   {found.best.plan}")
+        if now.fastest < float("inf") and not first:
+            first.append(taken)
+        if taken > seconds:
+            raise KeyboardInterrupt
+
+    found = search.search(space_of(name), watch=watch, effort=SearchEffort(exhaustive=exhaustive))
+    taken = time.process_time() - begun
+    best = found.best.step_seconds if found.best else float("inf")
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    print(
+        f"{name + (' again' if warm else ''):22} {(first or [taken])[0]:6.2f} {taken:6.2f}"
+        f" {found.evaluated + found.excluded:9,} {found.evaluated:9,} {found.seen:6.0%} {best:9.4g}"
+        f" {1 - found.least_seconds / best:6.1%} {(found.evaluated + found.excluded) / taken:9,.0f} {memory:5.2f} GiB"
+        f"  {found.best.plan if found.best else 'nothing fits'}",
+        flush=True,
+    )
+
+
+def bounds(name: str) -> None:
+    space = space_of(name)
+    every = space.every_mesh
+    pricing = search._Search(space, 0.0, lambda now: None, 1, SearchEffort(exhaustive=True))
+    for axes in space.meshes(every[:: max(1, len(every) // MESHES)]):
+        pricing._add(axes)
+    pricing._evaluate()
+    names, seconds, memory = (numpy.concatenate(parts) for parts in zip(*pricing.priced, strict=True))
+    price = {tuple(where): (seconds[at], memory[at]) for at, where in enumerate(names.tolist())}
+    shares: list[tuple[float, float]] = []
+    for number, axes in enumerate(pricing.meshes):
+        for own in pricing.alike:
+            rows = MeshRows(pricing.parts, axes, own)
+            for which in rows.allowed if rows.ways else ():
+                variants = rows._variants()
+                least = (rows.least_seconds(pricing.bounds, which), rows.least_bytes(pricing.bounds, which))
+                each = zip(*least, variants.place.tolist(), variants.microbatches.tolist(), strict=True)
+                for taken, held, place, microbatches in each:
+                    full = price[number, which, place, microbatches]
+                    shares.append((taken / full[0], held / full[1]))
+    told = ((numpy.median(own), min(own), max(own)) for own in zip(*shares, strict=True))
+    each = (f"median {middle:.2f}, least {low:.2f}, most {high:.3f}" for middle, low, high in told)
+    print(f"{name:14} {len(shares):,} plans of {len(pricing.meshes)} meshes, bound / price: {'; bytes: '.join(each)}")
+
+
+def main(names: Sequence[str], given: argparse.Namespace) -> None:
+    if len(names) == 1 and given.inside:
+        if given.bounds:
+            return bounds(names[0])
+        for heat in range(1 + given.warm):
+            searched(names[0], given.seconds, given.exhaustive, bool(heat))
+        return None
+    if not given.bounds:
+        print(HEAD)
+    quiet = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+    for name in names:
+        options = [one for one in sys.argv[1:] if one not in given.names]
+        subprocess.run([sys.executable, __file__, name, "--inside", *options], env=quiet, check=True)
+    return None
 
 
 if __name__ == "__main__":
-    if available():
-        engine.kernels(fast=True)
-    names = sys.argv[1:] or [name for name in CASES if name != "gpt3"]
-    for name in names:
-        run(CASES[name])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(SPACES))
+    parser.add_argument("--seconds", type=float, default=float("inf"))
+    for option in ("warm", "exhaustive", "bounds", "inside"):
+        parser.add_argument(f"--{option}", action="store_true", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    main(given.names or list(SPACES), given)

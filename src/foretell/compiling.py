@@ -80,6 +80,12 @@ def available() -> bool:
     return importlib.util.find_spec("numba") is not None and cache_folder() is not None
 
 
+def was_compiled() -> bool:
+    """Whether functions were compiled and kept on this machine before: the first time takes a minute of a core."""
+    folder = cache_folder()
+    return folder is not None and any(folder.rglob("*.nbc"))
+
+
 def loaded(name: str) -> bool:
     """Whether a module of kernels is compiled in this process already: loading takes longer than a few plans."""
     return f"{name}_compiled" in sys.modules

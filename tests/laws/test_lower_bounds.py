@@ -8,7 +8,7 @@ from typing import Any
 import numpy
 import pytest
 
-from foretell.oracle import planning, search
+from foretell.oracle import parts, planning, search
 from foretell.oracle.lower_bounds import roofline
 from foretell.oracle.mesh_rows import MeshRows
 from foretell.oracle.refinement import refined_answer
@@ -66,9 +66,9 @@ def test_no_plan_is_priced_below_its_bounds(name: str) -> None:
         for own in found.alike:
             rows = MeshRows(found.parts, axes, own)
             variants = rows._variants()
-            for which in rows.allowed if rows.size else ():
+            for which in rows.allowed if rows.ways else ():
                 least_seconds = rows.least_seconds(found.bounds, which)
-                least_bytes = rows.least_bytes(found.bounds, which, rows.everything)
+                least_bytes = rows.least_bytes(found.bounds, which)
                 for at in range(len(variants.own)):
                     where = (number, which, int(variants.place[at]), int(variants.microbatches[at]))
                     taken, held = price[where]
@@ -89,7 +89,7 @@ def test_what_recomputes_or_moves_more_is_bounded_by_what_does_less(name: str) -
     for axes in found.meshes[:40]:
         for own in found.alike:
             rows = MeshRows(found.parts, axes, own)
-            if rows.size:
+            if rows.ways:
                 plainest = min(float(rows.least_seconds(found.bounds, which).min()) for which in rows.plainest())
                 others = [float(rows.least_seconds(found.bounds, which).min()) for which in rows.allowed]
                 assert plainest <= min(others) * (1 + 1e-12)
@@ -112,6 +112,20 @@ def test_a_search_that_prunes_finds_what_pricing_every_plan_finds(name: str, mon
     near = {one for one in whole.plans.rows() if one[3] and one[1] <= 1.05 * roomy}
     assert near <= set(pruned.plans.rows())
     assert pruned.complete and not pruned.stopped
+
+
+def test_micro_batches_that_are_priced_alone_are_left_out_by_smaller_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where arrays keep a few samples exactly alone, the answer is the same, and larger ones were never priced."""
+    question = _question("dense, with offload").changed(batch=512)
+    whole = planning.answered(question.changed(effort=SearchEffort(exhaustive=True))).found
+    monkeypatch.setattr(search, "SMALL", 0)
+    monkeypatch.setattr(search, "FIRST", 20)
+    monkeypatch.setattr(parts, "EXACT", 2**42)
+    pruned = planning.answered(question).found
+    assert pruned.best == whole.best and pruned.best is not None
+    assert pruned.evaluated + pruned.excluded == whole.evaluated
+    assert pruned.refused == whole.refused
+    assert set(pruned.plans.rows()) <= set(whole.plans.rows())
 
 
 LONG = "llama:layers=2,hidden=1024,heads=8,kv_heads=8,ffn=2048,vocab=1024,seq=65536"

@@ -399,7 +399,7 @@ def test_ctrl_c_ends_with_the_best_so_far() -> None:
     whole = planning.answered(question).found
 
     def watching(space: Space) -> Any:
-        def watch(plans: int) -> None:
+        def watch(now: search.FoundSoFar) -> None:
             if space.looked == 3:
                 raise KeyboardInterrupt
 
@@ -416,9 +416,10 @@ def test_ctrl_c_ends_with_the_best_so_far() -> None:
 
 def test_progress_reaches_the_end() -> None:
     (question,) = asked(TINY, "4xh100", 4, only=("dp", "tp"))
-    seen: list[int] = []
+    seen: list[search.FoundSoFar] = []
     found = planning.answered(question, lambda space: seen.append)
-    assert seen == sorted(seen) and seen[-1] == found.found.evaluated
+    assert seen == sorted(seen) and seen[-1].plans == found.found.evaluated
+    assert all(one.fastest >= found.found.best.step_seconds >= one.least > 0 for one in seen if found.found.best)
     assert found.space.looked == found.space.mesh_count
 
 

@@ -7,7 +7,10 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
+from foretell.units import show_seconds as told
+
 if TYPE_CHECKING:
+    from foretell.oracle.search import FoundSoFar
     from foretell.oracle.space import Space
 
 
@@ -44,13 +47,17 @@ class Progress:
         self.start = time.monotonic()
         meshes: list[int] = []  # counted when they are first asked for
 
-        def watch(plans: int) -> None:
-            if not self.due:
+        def watch(now: FoundSoFar) -> None:
+            if now.compiling and not self.silent:
+                self._write("compiling loops over plans, once on this machine: up to a minute")
+            if now.compiling or not self.due:
                 return
             if not meshes:
                 meshes.append(max(1, space.mesh_count))
             share = min(1.0, space.looked / meshes[0])
-            self.say(space.cluster.text, share, f"{plans:,} plans{', Ctrl-C: best so far' if self.screen else ''}")
+            best = f", {told(now.fastest)}, at least {told(now.least)}" if now.fastest < float("inf") else ""
+            stop = ", Ctrl-C: best so far" if self.screen else ""
+            self.say(space.cluster.text, share, f"{now.plans:,} plans{best}{stop}")
 
         return watch
 

@@ -22,6 +22,7 @@ from foretell.cost.layer_cost import LayerCost
 from foretell.hardware.cluster import Cluster
 from foretell.model.graph import Graph
 from foretell.model.operator import PARTS
+from foretell.model.operators.experts import GroupedMatmul
 from foretell.model.operators.matmul import Matmul
 from foretell.model.resize import with_samples
 from foretell.plan.job import Job
@@ -205,11 +206,12 @@ def least_held(flying: Any, held: HeldBytes, at: Any) -> Any:
 def roofline(graph: Graph, job: Job, precision: Precision, cluster: Cluster) -> float:
     """Seconds of the products with weights at the peak of all devices: no plan takes less.
 
-    Attention is left out, because its kernels skip what is masked, and so are convolutions, which may do with less work
-    than their definition (Winograd's algorithm). What is not trained is left out where the graph says so.
+    Those of experts count with the rows routed to them. Attention is left out, because its kernels skip what is
+    masked, and so are convolutions, which may do with less work than their definition (Winograd's algorithm). What is
+    not trained is left out where the graph says so.
     """
     whole = with_samples(graph, job.batch)
-    products = [(block, node) for block, node in whole.nodes() if isinstance(node.operator, Matmul)]
+    products = [(block, node) for block, node in whole.nodes() if isinstance(node.operator, Matmul | GroupedMatmul)]
     work = sum(
         node.cost(part, whole.widths(block, node)).matrix * block.times for block, node in products for part in PARTS
     )

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy
 
+from foretell.oracle.local_programs import LoweredModel, PolicySet, RoughPrograms
 from foretell.oracle.lower_bounds import (
     HeldBytes,
     HostFigures,
@@ -19,7 +20,7 @@ from foretell.oracle.lower_bounds import (
     rank_seconds,
     resting_bytes,
 )
-from foretell.oracle.parts import LoweredModel, PartitionRow, Parts, PolicySet, Programs, StateRow
+from foretell.oracle.parts import PartitionRow, Parts, StateRow
 from foretell.program.rank_program import RankProgram
 
 
@@ -36,10 +37,10 @@ class MeshBounds:
         self._in_flight: dict[tuple[int, int], list[float]] = {}
 
     def least_seconds(
-        self, programs: Programs, variant: PartitionRow, launch_profile: int, at: Any, microbatches: Any
+        self, programs: RoughPrograms, variant: PartitionRow, launch_profile: int, at: Any, microbatches: Any
     ) -> Any:
         """Seconds of plans with these micro-batches, at least; `at`: the places of their numbers of samples."""
-        key = (programs.row, variant.row)
+        key = (programs.number, variant.row)
         if key not in self._rank_seconds:
             self._rank_seconds[key] = rank_seconds(variant.counts, programs.seconds)
         columns = self.parts.table.columns
@@ -59,9 +60,11 @@ class MeshBounds:
             self._bytes[whole] = resting_bytes(variant.counts, self._kind_bytes[key])
         return self._bytes[whole]
 
-    def held(self, programs: Programs, variant: PartitionRow, chosen: PolicySet, at: Any, microbatches: Any) -> Any:
+    def held(
+        self, programs: RoughPrograms, variant: PartitionRow, chosen: PolicySet, at: Any, microbatches: Any
+    ) -> Any:
         """Bytes of micro-batches on each rank, at least: a column for each number of them."""
-        key = (programs.row, variant.row, chosen.held)
+        key = (programs.number, variant.row, chosen.held)
         if key not in self._held:
             self._held[key] = held_bytes(variant.cut, *self.parts.activations(programs, variant, chosen))
         flying = [self._flying(variant, count) for count in microbatches.tolist()]

@@ -11,9 +11,10 @@ import numpy
 from foretell.cost.host import overlap_share
 from foretell.cost.memory import MemoryConstants, memory_constants
 from foretell.cost.prices import Prices
+from foretell.oracle.local_programs import Executed, LocalQuestion, PolicySet, Programs, RoughPrograms
 from foretell.oracle.lower_bounds import ROUNDING
 from foretell.oracle.mesh_bounds import MeshBounds
-from foretell.oracle.parts import Executed, PartitionRow, Parts, PolicySet, Programs, StageTraffic, StateRow
+from foretell.oracle.parts import PartitionRow, Parts, StageTraffic, StateRow
 from foretell.plan.job import batch_ranks
 from foretell.plan.plan import Plan
 from foretell.plan.policies.a2a_overlap import A2AOverlap
@@ -27,6 +28,7 @@ from foretell.plan.strategy import Strategy
 from foretell.program.expanded import Axis
 from foretell.program.lower import space_axes
 from foretell.program.mesh import mesh, stride
+from foretell.program.rank_program import RankProgram
 from foretell.timeline.plan_table import PlanRow
 
 Columns: TypeAlias = dict[str, Any]
@@ -149,17 +151,17 @@ class MeshRows:
         """The sets of policies that go with the mesh."""
         return [which for which, one in self.chosen.items() if self.space.allowed(self.axes, one.policies)]
 
-    @functools.cached_property
-    def size(self) -> int:
-        """How many plans the mesh has."""
-        return len(self.allowed) * len(self._variants().own)
+    @property
+    def ways(self) -> int:
+        """How many plans the mesh has with each set of policies."""
+        return len(self._variants().own)
 
-    def blocks(self, number: int, alive: Mapping[int, Any] | None = None) -> Iterator[MeshPlans]:
+    def blocks(self, number: int, alive: Mapping[int, Any]) -> Iterator[MeshPlans]:
         """Plans of the mesh, which has this number: one block, or none.
 
-        `alive`: for each set of policies that is wanted, whether each variant is; None: all of them.
+        `alive`: for each set of policies that is wanted, whether each variant is.
         """
-        variants, wanted = self._variants(), self.allowed if alive is None else list(alive)
+        variants, wanted = self._variants(), list(alive)
         if alive:
             variants = variants.only(functools.reduce(numpy.logical_or, alive.values()), self.parts)
         if wanted and len(variants.own):
@@ -171,14 +173,14 @@ class MeshRows:
     @property
     def everything(self) -> Any:
         """That every variant is alive."""
-        return numpy.ones(len(self._variants().own), dtype=bool)
+        return numpy.ones(self.ways, dtype=bool)
 
     # bounds
 
     def least_seconds(self, bounds: MeshBounds, which: int) -> Any:
         """Seconds that the plans of a set of policies take at least: a figure for each variant."""
         variants, how, programs = self._variants(), *self._running(which)
-        key = (programs.row, variants.number, how.launch_profile, self.samples[0])
+        key = (programs.number, variants.number, how.launch_profile, self.samples[0])
         if key not in bounds.seconds:
             bounds.seconds[key] = found = numpy.empty(len(variants.own))
             at = self._places(programs)
@@ -188,11 +190,13 @@ class MeshRows:
                 found[mine] = bounds.least_seconds(programs, pipeline, how.launch_profile, sizes, counts)
         return bounds.seconds[key]
 
-    def least_bytes(self, bounds: MeshBounds, which: int, alive: Any, room: float = float("inf")) -> Any:
-        """The same of bytes, of variants that are alive; where weights alone need more than `room`, of these."""
+    def least_bytes(self, bounds: MeshBounds, which: int, alive: Any = None, room: float = float("inf")) -> Any:
+        """The same of bytes, of variants that are alive (None: of all); where what rests needs more than `room`, of
+        that alone."""
+        alive = self.everything if alive is None else alive
         reserved, context = self.constants.reserved, self.constants.context
         variants, chosen, (how, programs) = self._variants(), self.chosen[which], self._running(which)
-        state = self._state(chosen, how.prices, programs)
+        state = self._state(chosen, how.prices, programs.parts[0][0])
         at, found = self._places(programs), numpy.zeros(len(variants.own))
         for place in numpy.unique(variants.own[alive]).tolist():
             mine, pipeline = numpy.flatnonzero((variants.own == place) & alive), variants.pipelines[place]
@@ -204,13 +208,14 @@ class MeshRows:
                 found[mine] = (resting[:, None] + held).max(axis=0) * ROUNDING
         return found * reserved + context
 
-    def _running(self, which: int) -> tuple[MeshPrices, Programs]:
+    def _running(self, which: int) -> tuple[MeshPrices, RoughPrograms]:
+        """How the plans of a set of policies run, near enough for bounds."""
         chosen = self.chosen[which]
         executed = self.parts.executed(chosen)
         how = self._prices(chosen, executed)
-        return how, self._programs(chosen, executed, how.prices)
+        return how, self.parts.local.roughly(self._local(chosen, executed, how.prices))
 
-    def _places(self, programs: Programs) -> Any:
+    def _places(self, programs: RoughPrograms) -> Any:
         """Of each count of micro-batches where its number of samples is."""
         return numpy.array([programs.place[count] for count in self.samples], dtype=numpy.int64)
 
@@ -247,7 +252,9 @@ class MeshRows:
     def _constants(self, variants: PipelineVariants) -> MemoryConstants:
         """What a trainer adds to memory."""
         each: Any = self.constants.streams  # the only figure that goes with the samples
-        return self.constants if isinstance(each, int | float) else self.constants._replace(streams=each[variants.count])
+        return (
+            self.constants if isinstance(each, int | float) else self.constants._replace(streams=each[variants.count])
+        )
 
     @functools.cached_property
     def constants(self) -> MemoryConstants:
@@ -293,11 +300,12 @@ class MeshRows:
     def _row(self, chosen: PolicySet, variants: PipelineVariants) -> PolicyRow:
         executed = self.parts.executed(chosen)
         how = self._prices(chosen, executed)
-        programs = self._programs(chosen, executed, how.prices)
+        wanted = [self.samples[at] for at in numpy.unique(variants.count).tolist()]
+        programs = self.parts.local.programs(self._local(chosen, executed, how.prices), wanted)
         traffic = self._traffic(chosen, executed, how.prices, variants, programs)
         return PolicyRow(
             programs.row,
-            [programs.place[count] for count in self.samples],
+            [programs.place.get(count, 0) for count in self.samples],
             self._sends(programs, executed, how.prices, variants),
             self._peaks(programs, traffic, chosen, variants),
             traffic.rows,
@@ -305,8 +313,9 @@ class MeshRows:
             how.overlap,
         )
 
-    def _programs(self, chosen: PolicySet, executed: Executed, prices: Prices) -> Programs:
-        return self.parts.programs(self.model, self.local_axes, chosen, executed, prices, self.samples, self.where)
+    def _local(self, chosen: PolicySet, executed: Executed, prices: Prices) -> LocalQuestion:
+        samples = tuple(self.samples)
+        return LocalQuestion(self.model, self.local_axes, chosen, executed, prices, samples, self.where)
 
     def _prices(self, chosen: PolicySet, executed: Executed) -> MeshPrices:
         if executed.number not in self.executions:
@@ -340,17 +349,17 @@ class MeshRows:
         """The weight traffic with each pipeline."""
         key = (chosen.care, executed.number, variants.number)
         if key not in self.traffics:
-            local, state = programs.parts[0][0], self._state(chosen, prices, programs)
+            local = programs.parts[0][0]
+            state = self._state(chosen, prices, local)
             found = [self.parts.traffic(own, local, executed, state, prices) for own in variants.pipelines]
             gathered = self.parts.number(("gathered", tuple(one.gathered for one in found)))
             self.traffics[key] = MeshTraffic(found, gathered, [one.row for one in found])
         return self.traffics[key]
 
-    def _state(self, chosen: PolicySet, prices: Prices, programs: Programs) -> StateRow:
+    def _state(self, chosen: PolicySet, prices: Prices, local: RankProgram) -> StateRow:
         """How weights are kept with a set of policies."""
         if chosen.care not in self.states:
             known = next((one.alike for one in self.states.values()), None)
-            local = programs.parts[0][0]
             self.states[chosen.care] = self.parts.state(self.model, self.mesh, chosen, local, prices, known)
         return self.states[chosen.care]
 

@@ -1,7 +1,4 @@
-"""Parts that the plans of a space have in common, each priced once and written down in the engine's tables.
-
-Rank programs are priced for all numbers of samples at once, as arrays: of all parts they take longest to price.
-"""
+"""Parts that the plans of a space have in common, each priced once and written down in the engine's tables."""
 
 from __future__ import annotations
 
@@ -12,15 +9,22 @@ from typing import Any, NamedTuple
 import numpy
 
 from foretell.cost.host import as_executed
-from foretell.cost.layer_cost import LayerCost, layer_cost
-from foretell.cost.memory import convolution_block
 from foretell.cost.price import stage_peaks, stage_sends
 from foretell.cost.prices import Prices
 from foretell.cost.weight_traffic import WeightTrafficCost, weight_traffic_cost
 from foretell.model.graph import Graph
 from foretell.model.operator import PARTS, OperatorPart
-from foretell.model.resize import SAMPLE, skeleton, with_samples
-from foretell.oracle.lower_bounds import LayerSeconds, StageCounts, layer_seconds, stage_counts
+from foretell.model.resize import skeleton, with_samples
+from foretell.oracle.local_programs import (
+    EXACT,
+    Executed,
+    LocalPrograms,
+    LoweredModel,
+    PolicySet,
+    Programs,
+    RoughPrograms,
+)
+from foretell.oracle.lower_bounds import StageCounts, stage_counts
 from foretell.oracle.space import Space
 from foretell.plan.axis_names import AxisName
 from foretell.plan.plan import Plan
@@ -41,9 +45,8 @@ from foretell.plan.setting import Setting
 from foretell.plan.strategies.pipeline import Pipeline
 from foretell.plan.strategy import MeshAxis
 from foretell.plan.trained import TrainedWeights, as_trained_by, trained_weights
-from foretell.plan.trainer import Trainer
 from foretell.program.activation_memory import StagePeaks, WeightBuffers
-from foretell.program.lower import as_lowered, kept_by, local_program, spread_alike
+from foretell.program.lower import as_lowered, kept_by
 from foretell.program.partition import PipelinePartition, pipeline_partition
 from foretell.program.rank_program import BlockKind, RankProgram
 from foretell.program.stage_activations import activation_peaks
@@ -51,43 +54,9 @@ from foretell.program.stage_runs import StackedRuns, StageRuns, Uneven
 from foretell.program.weight_state import WeightStatePlan
 from foretell.timeline import unroll
 from foretell.timeline.plan_table import PlanTable
-from foretell.units import product
-
-EXACT = 2**53
-"""Real numbers keep whole ones up to here: models with larger figures for one operator are not priced as arrays."""
-
 
 MANY = 60_000
 """Passes of all steps together for which loading the compiled functions that order them pays."""
-
-
-class PolicySet(NamedTuple):
-    """A set of policies, and a number for what of it each part of a plan asks for."""
-
-    policies: tuple[Policy, ...]
-    plan: Plan  # of these policies alone
-    local: int  # what local programs depend on
-    held: int  # and what is held of a micro-batch
-    care: int  # and the care of weights
-    execution: int  # and the way of launching
-
-
-class Executed(NamedTuple):
-    """A trainer as policies have it run, and seconds of messages that were priced with it."""
-
-    number: int
-    trainer: Trainer
-    messages: dict[Any, Any]
-
-
-class LoweredModel(NamedTuple):
-    """A model as programs refer to it."""
-
-    number: int
-    graph: Graph
-    kinds: tuple[BlockKind, ...]
-    exact: int  # samples whose figures arrays keep exactly
-    spares: Recomputation | None  # that leaves some layers of a stage as they are
 
 
 class PartitionRow(NamedTuple):
@@ -98,16 +67,6 @@ class PartitionRow(NamedTuple):
     signatures: tuple[int, ...]  # a number for each, the same where weights are
     layers: int  # a number for those of all shapes: cuts into as many stages have them in common
     counts: StageCounts  # of layers on each rank
-
-
-class Programs(NamedTuple):
-    """A local program for several numbers of samples: a row each, from `row` on."""
-
-    row: int
-    place: dict[int, int]  # of each number of samples: how many rows after the first
-    parts: tuple[tuple[RankProgram, int], ...]  # of how many numbers at once; 0: of one alone
-    layouts: int  # a number, the same for programs that differ in what runs again
-    seconds: LayerSeconds  # of its layers, for each number of samples
 
 
 class StateRow(NamedTuple):
@@ -137,7 +96,6 @@ class Parts:
         self._executed: dict[Hashable, Executed] = {}
         self._lowered: dict[tuple[bool, TrainedWeights, Recomputation | None, str], LoweredModel] = {}
         self._partitions: dict[tuple[int, Pipeline], PartitionRow] = {}
-        self._programs: dict[Hashable, Programs] = {}
         self._sends: dict[Hashable, int] = {}
         self._peaks: dict[tuple[int, ...], int] = {}
         self._repetitions: set[int] = set()  # of the layers of all stages so far, where they are many
@@ -145,6 +103,7 @@ class Parts:
         self._cares: dict[Hashable, WeightTrafficCost] = {}
         self._traffic: dict[Hashable, StageTraffic] = {}
         self._numbers: dict[Hashable, int] = {}
+        self.local = LocalPrograms(self.table, self.samples, self.number)
         self._unrolled: dict[Hashable, dict[str, int]] = {}
         self.variants: dict[Hashable, Any] = {}  # of pipelines, by mesh
         self.mesh_peaks: dict[Hashable, list[int]] = {}
@@ -219,56 +178,6 @@ class Parts:
 
     # what a micro-batch does
 
-    def programs(
-        self,
-        model: LoweredModel,
-        axes: tuple[MeshAxis, ...],
-        chosen: PolicySet,
-        executed: Executed,
-        prices: Prices,
-        wanted: Sequence[int],
-        where: int,
-    ) -> Programs:
-        """A local program on the axes that divide layers, for these numbers of samples at least.
-
-        `where` is a number for the model, the axes and where they lie.
-        """
-        divided = any(axis.splitting.shares_samples for axis in axes)
-        samples = tuple(wanted) if divided else self.samples
-        key = (where, chosen.local, executed.number, prices.splits, samples if divided else ())
-        if key not in self._programs:
-            self._programs[key] = self._priced(model, axes, chosen, executed, prices, samples)
-        return self._programs[key]
-
-    def _priced(
-        self,
-        model: LoweredModel,
-        axes: tuple[MeshAxis, ...],
-        chosen: PolicySet,
-        executed: Executed,
-        prices: Prices,
-        samples: Sequence[int],
-    ) -> Programs:
-        """As many at once as differ in sizes alone; those whose sizes arrays do not keep exactly one by one."""
-        plan, trainer = chosen.plan, executed.trainer
-        together = product(axis.ranks for axis in axes if axis.splitting.dim == SAMPLE)
-        many = [count * together for count in samples if count * together <= model.exact]
-        alone = [count * together for count in samples if count * together > model.exact]
-        row = len(self.table.columns["program_at"])
-        parts: list[tuple[RankProgram, int]] = []
-        costs: list[list[LayerCost]] = []
-        block = convolution_block(self.space.cluster)
-        place: dict[int, int] = {}
-        for own in (*spread_alike(model.graph, axes, plan, trainer, many), *alone):
-            local = local_program(model.graph, axes, plan, trainer, own, block)
-            several = () if isinstance(own, int) else own
-            costs.append([layer_cost(local, kind, prices) for kind in model.kinds])
-            self.table.program(costs[-1], len(several))
-            parts.append((local, len(several)))
-            place |= {count // together: len(place) + at for at, count in enumerate(several or (own,))}
-        layouts = self.number(tuple(id(local.layout) for local, _ in parts))
-        return Programs(row, place, tuple(parts), layouts, layer_seconds(costs, [size for _, size in parts]))
-
     def sends(self, programs: Programs, variant: PartitionRow, executed: Executed, prices: Prices) -> int:
         """The row of what crosses between stages, of the first number of samples; the others' follow."""
         key = (programs.layouts, variant.row, prices.strides_along, executed.number)
@@ -290,7 +199,7 @@ class Parts:
             self._peaks[key] = self.table.peaks(*found)
         return self._peaks[key]
 
-    def activations(self, programs: Programs, variant: PartitionRow, chosen: PolicySet) -> tuple[Any, Any]:
+    def activations(self, programs: RoughPrograms, variant: PartitionRow, chosen: PolicySet) -> tuple[Any, Any]:
         """What each stage signature keeps of a micro-batch, and holds at most in its forward pass, without what weights
         add: rows of a figure for each number of samples."""
         found: list[tuple[Any, Any]] = []

@@ -17,17 +17,18 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy
 
-from foretell.compiling import available
+from foretell.compiling import available, was_compiled
 from foretell.cost.memory import most_bytes, usable_bytes
+from foretell.oracle.local_programs import PolicySet
 from foretell.oracle.lower_bounds import roofline
 from foretell.oracle.mesh_bounds import MeshBounds, least
 from foretell.oracle.mesh_order import Estimate
 from foretell.oracle.mesh_rows import Columns, MeshPlans, MeshRows
-from foretell.oracle.parts import Parts, PolicySet
+from foretell.oracle.parts import Parts
 from foretell.oracle.priced_plans import PricedPlans
 from foretell.oracle.request import WHOLE, SearchEffort
 from foretell.oracle.search_result import INTERRUPTED, OUT_OF_TIME, Refinement, SearchResult
@@ -65,8 +66,17 @@ FEW = 3_000
 """Plans for which compiling, half a minute on a machine that never did it, does not pay."""
 
 
-Watch: TypeAlias = Callable[[int], None]
-"""Told after each mesh how many plans there are so far; `Space.looked` says how far it is."""
+class FoundSoFar(NamedTuple):
+    """How a search stands; `Space.looked` says how far it is."""
+
+    plans: int
+    fastest: float  # seconds of the fastest that is sure to fit; infinite: there is none yet
+    least: float  # seconds that no plan of the space takes less than
+    compiling: bool = False  # once on a machine, before plans are priced
+
+
+Watch: TypeAlias = Callable[[FoundSoFar], None]
+"""Told after each mesh."""
 
 
 def search(
@@ -76,7 +86,7 @@ def search(
 
     Ctrl-C ends it with what was found until then.
     """
-    return _Search(space, most, watch or (lambda plans: None), top, effort).run()
+    return _Search(space, most, watch or (lambda now: None), top, effort).run()
 
 
 SLICE = 16384
@@ -129,7 +139,7 @@ class _Search:
         try:
             for axes in self._meshes():
                 self._add(axes, self.sampling)
-                self.watch(self.done + self.waiting)
+                self.watch(self._so_far())
                 if self.waiting >= self._enough():
                     self._evaluate()
                 if time.perf_counter() - start - self.compiling > self.effort.seconds:
@@ -141,6 +151,9 @@ class _Search:
             with suppress(KeyboardInterrupt):  # who asks again does not even want these
                 self._evaluate()
         return self._found(time.perf_counter() - start, stopped)
+
+    def _so_far(self, compiling: bool = False) -> FoundSoFar:
+        return FoundSoFar(self.done + self.waiting, self.roomy, self._roof, compiling)
 
     @functools.cached_property
     def _prunes(self) -> bool:
@@ -189,9 +202,9 @@ class _Search:
             rows = MeshRows(self.parts, axes, own)
             wanted = [which for which in rows.allowed if which not in before and (not sample or self._usual(which))]
             found += rows.blocks(len(self.meshes), self._may_win(rows, wanted))
+            plans += len(wanted) * rows.ways
             if sample:
                 self.sampled[id(axes)] = self.sampled.get(id(axes), frozenset()) | set(wanted)
-            plans += len(wanted) * rows.size // max(1, len(rows.allowed))
         self.meshes.append(axes)
         self.blocks += found
         priced = sum(block.size for block in found)
@@ -203,17 +216,15 @@ class _Search:
         plan = self.chosen[which].plan
         return plan.policy(Recompute).option in ("none", "block") and not plan.policy(Offload).moved
 
-    def _may_win(self, rows: MeshRows, wanted: Sequence[int]) -> dict[int, Any] | None:
-        """Of each set of policies the variants whose bounds are below what was found, and fit; None: any may."""
-        if not self._prunes or not rows.size:
-            return None
-        if self.roomy == float("inf"):
+    def _may_win(self, rows: MeshRows, wanted: Sequence[int]) -> dict[int, Any]:
+        """Of each set of policies the variants whose bounds are below what was found, and fit."""
+        if not self._prunes or not rows.ways or self.roomy == float("inf"):
             return dict.fromkeys(wanted, rows.everything)
         limit = self.roomy * (1 + self.effort.margin)
         if all(least(rows.least_seconds(self.bounds, which)) > limit for which in rows.plainest()):
             return {}
-        found: dict[int, Any] = {}
         room = ROOM * self.capacity
+        found: dict[int, Any] = {}
         for which in wanted:
             alive = rows.least_seconds(self.bounds, which) <= limit
             if alive.any():
@@ -233,6 +244,8 @@ class _Search:
         columns, order = self.begun
         self.used.update(numpy.unique(columns["program"][order]).tolist())
         fast = available() and (self._prunes or len(order) > FEW or is_compiled())
+        if fast and not self.compiling and not was_compiled():
+            self.watch(self._so_far(compiling=True))
         engine, tables = kernels(fast), self.parts.table.tables(fast)
         rows = {name: columns[name] for name in PLAN_COLUMNS}
         plans = plan_arrays(rows, order) if fast else plan_rows({name: own[order] for name, own in rows.items()}, False)
@@ -294,9 +307,12 @@ class _Search:
         """Seconds that no plan of the space takes less than, as far as that is proven."""
         if not stopped:
             return best if best < float("inf") else 0.0
-        trained = {as_trained_by(one.plan, self.graph) for one in self.chosen}
-        found = min(roofline(graph, self.space.job, self.space.precision, self.cluster) for graph in trained)
-        return min(found, best)
+        return min(self._roof, best)
+
+    @functools.cached_property
+    def _roof(self) -> float:
+        space, trained = self.space, {as_trained_by(one.plan, self.graph) for one in self.chosen}
+        return min(roofline(graph, space.job, space.precision, space.cluster) for graph in trained)
 
     def _named(self, name: Any) -> Plan:
         number, which, place, count = (int(value) for value in name)

@@ -15,7 +15,7 @@ from foretell.oracle import planning
 from foretell.oracle.recommend import recommend
 from foretell.oracle.refinement import CHOICES, refine
 from foretell.oracle.request import Request, SearchConstraints, Upgrade
-from foretell.oracle.search import SearchResult
+from foretell.oracle.search import FoundSoFar, SearchResult, Watch
 from foretell.oracle.space import Space
 from foretell.report.page import Page, Section, body
 from foretell.report.sections import search_section
@@ -111,15 +111,15 @@ def question_of(search: Search) -> Request:
     )
 
 
-def _watch(space: Space, tell: Tell) -> Callable[[int], None]:
+def _watch(space: Space, tell: Tell) -> Watch:
     meshes = max(1, space.mesh_count)
     last = [0.0]
 
-    def watch(plans: int) -> None:
+    def watch(found: FoundSoFar) -> None:
         now = time.monotonic()
         if now - last[0] >= PATIENCE or space.looked >= meshes:
             last[0] = now
-            tell(Sofar(doing="pricing plans", share=LISTED * min(1.0, space.looked / meshes), plans=plans))
+            tell(Sofar(doing="pricing plans", share=LISTED * min(1.0, space.looked / meshes), plans=found.plans))
 
     return watch
 
