@@ -29,6 +29,7 @@ Cached = TypeVar("Cached", bound=_Cached)
 
 _emptied: Final[list[Callable[[], Any]]] = []
 _limit: Final[list[int]] = []
+_budget: Final = [BUDGET]
 
 
 def forgettable(cached: Cached) -> Cached:
@@ -42,6 +43,13 @@ def emptied_when_full(empty: Callable[[], Any]) -> None:
     _emptied.append(empty)
 
 
+def allow(size: int) -> None:
+    """Bytes by which caches may grow from here, where it was not said before: for a process that has one task."""
+    if _budget[0] != size // BLOCK:
+        _budget[0] = size // BLOCK
+        _limit[:] = [sys.getallocatedblocks() + _budget[0]]
+
+
 def make_room(rows: int = 0) -> None:
     """Empty the caches if they have grown by the budget; for whoever adds something large.
 
@@ -51,10 +59,10 @@ def make_room(rows: int = 0) -> None:
     """
     now = sys.getallocatedblocks()
     if not _limit:
-        _limit.append(now + BUDGET)
+        _limit.append(now + _budget[0])
     _limit[0] -= rows // BLOCK
     if now > _limit[0]:
         for empty in _emptied:
             empty()
         gc.collect()  # programs refer to themselves
-        _limit[0] = sys.getallocatedblocks() + BUDGET
+        _limit[0] = sys.getallocatedblocks() + _budget[0]

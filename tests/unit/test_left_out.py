@@ -27,6 +27,7 @@ from foretell.validation.in_view import (
     slots_of,
 )
 from foretell.validation.left_out import STEPS, candidates, chosen_again, encoded
+from foretell.validation.sides import predicted
 from foretell.validation.sources import source_of
 from foretell.validation.study import read
 from foretell.validation.unseen import RowCounts, UnseenRun, unseen_runs, unseen_scores
@@ -161,7 +162,7 @@ def test_a_constant_departs_from_below_where_sources_agree(
 ):
     """0.053 better in the mean, 0.063 its standard error: one source's constant; 0.05 and 0.006: a trainer's."""
     slot = Slot("trainers", "megatron-core", "gradients.rate")
-    monkeypatch.setattr(left_out, "misses", lambda runs, source, chosen: MISSES[chosen[slot]])
+    monkeypatch.setattr(left_out, "misses_of", lambda runs, source, ways: [MISSES[way[slot]] for way in ways])
     assert left_out._best([], "d", {}, [{slot: value} for value in values]) == {slot: taken}
 
 
@@ -212,9 +213,11 @@ def test_the_score_by_hand():
 def test_a_source_that_is_left_out_is_predicted_otherwise():
     """Rows of vTrain, whose constants were chosen on them, and their score without."""
     study = read(published.FOLDER / "vtrain_multi.csv")
-    compared = compare(study.rows[:3], predict)
-    runs = unseen_runs(study, compared)
+    (sides,) = predicted([(study, study.rows[:3])], again=True)
+    runs = unseen_runs(study, sides)
     assert {run.source for run in runs} == {source_of(study.family, study.name, study.rows[0])} == {"vtrain"}
     assert all(run.seen != run.unseen for run in runs)
-    seen = [math.log(one.row.step_seconds / one.prediction.step_seconds) for one in compared if one.prediction]
+    ships = compare(study.rows[:3], predict)
+    assert [one.seen for one in sides] == ships
+    seen = [math.log(one.row.step_seconds / one.prediction.step_seconds) for one in ships if one.prediction]
     assert [run.seen for run in runs] == pytest.approx(seen)

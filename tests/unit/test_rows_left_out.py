@@ -21,6 +21,7 @@ from foretell.validation.rows_left_out import (
     folded,
     ways_of,
 )
+from foretell.validation.sides import predicted
 from foretell.validation.study import MeasuredRun, read
 from foretell.validation.unseen import row_counts, unseen_runs
 
@@ -84,10 +85,10 @@ def _slower(row: MeasuredRun) -> MeasuredRun:
 def test_rows_of_a_fold_are_predicted_without_it():
     """vTrain's rows, whose constants were chosen on them: near what they are in view of, and nearer than unseen."""
     study = read(published.FOLDER / "vtrain_multi.csv")
-    compared = compare(study.rows[::4], predict)
-    runs = unseen_runs(study, compared)
+    (sides,) = predicted([(study, study.rows[::4])], again=True)
+    runs = unseen_runs(study, sides)
     assert any(run.fold != run.seen for run in runs)
     assert sum(abs(run.fold) for run in runs) < sum(abs(run.unseen) for run in runs)
-    counts = row_counts([(study, compared)])
+    counts = row_counts([(study, [one.seen for one in sides])])
     assert counts.share("study", "vtrain_multi") == 1.0
     assert counts.share("trainer", "nobody's") == 1.0

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from foretell.cli.unseen_pages import memory_lines
-from foretell.oracle.predict import predict
 from foretell.validation import published
 from foretell.validation.evaluate import compare
 from foretell.validation.left_out import predictor_without
+from foretell.validation.sides import predicted
 from foretell.validation.study import read
 from foretell.validation.unseen_memory import UnseenPeak, is_inside, learnt_ends, memory_scores, unseen_peaks
 
@@ -51,7 +51,8 @@ def test_a_source_takes_its_constants_with_it() -> None:
     (path,) = published.files("ultrascale_h100")
     study = read(path)
     rows = [row for row in study.rows if row.memory and "healthy" in row.subsets][:3]
-    found = unseen_peaks(study, compare(rows, predict))
+    (sides,) = predicted([(study, rows)], again=True)
+    found = unseen_peaks(study, sides)
     assert [one.source for one in found] == ["ultrascale_h100"] * 3
     assert any(one.seen != one.unseen for one in found)
     again = compare(rows, predictor_without("nobody", {}))

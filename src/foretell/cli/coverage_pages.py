@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from foretell.oracle.carried import EffectSpread
     from foretell.oracle.ratios import RatioWidths
     from foretell.validation.coverage import Coverage
-    from foretell.validation.evaluate import ComparedRun
     from foretell.validation.ratios import RatioCoverage
+    from foretell.validation.sides import Sides
     from foretell.validation.study import Study
 
 
-def answer_coverage(done: list[tuple[Study, list[ComparedRun]]], learn: Path | None, as_json: bool) -> None:
+def answer_coverage(from_all_sides: list[tuple[Study, list[Sides]]], learn: Path | None, as_json: bool) -> None:
     """Learn bands from these runs, tell how they hold, and write them where asked."""
     import msgspec
 
@@ -31,13 +31,14 @@ def answer_coverage(done: list[tuple[Study, list[ComparedRun]]], learn: Path | N
     from foretell.validation.ratios import measured_pairs
     from foretell.validation.widths import LEAST_SOURCES
 
+    done = [(study, [one.seen for one in sides]) for study, sides in from_all_sides]
     found = [one for study, compared in done for one in residuals(study.family, study.name, compared)]
     if len({one.source for one in found}) < LEAST_SOURCES:
         raise BadInput(
             "too few sources to leave one out", where="--coverage", fix="all studies: foretell validate --coverage"
         )
     pairs = [pair for study, compared in done for pair in measured_pairs(study.family, study.name, compared)]
-    learnt = coverage(found, pairs, _carried(done) if learn is not None else None)
+    learnt = coverage(found, pairs, _carried(from_all_sides) if learn is not None else None)
     if learn is not None:
         save(learn, msgspec.json.format(msgspec.json.encode(learnt.bands), indent=1) + b"\n", "bands")
         if learnt.ratios is not None:
@@ -48,12 +49,12 @@ def answer_coverage(done: list[tuple[Study, list[ComparedRun]]], learn: Path | N
     click.echo(msgspec.json.encode(learnt).decode() if as_json else _page(learnt))
 
 
-def _carried(done: list[tuple[Study, list[ComparedRun]]]) -> EffectSpread:
+def _carried(done: list[tuple[Study, list[Sides]]]) -> EffectSpread:
     """How much of a run's error carries over to others of its stack, by runs whose sources were left out."""
     from foretell.validation.carried import drawn_pairs, learnt_spread
     from foretell.validation.unseen import unseen_runs
 
-    return learnt_spread(drawn_pairs([run for study, compared in done for run in unseen_runs(study, compared)]))
+    return learnt_spread(drawn_pairs([run for study, sides in done for run in unseen_runs(study, sides)]))
 
 
 def _page(found: Coverage) -> str:

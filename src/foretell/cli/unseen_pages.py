@@ -12,6 +12,7 @@ from foretell.cli.table import table
 if TYPE_CHECKING:
     from foretell.validation.evaluate import ComparedRun
     from foretell.validation.in_view import Slot
+    from foretell.validation.sides import Sides
     from foretell.validation.study import Study
     from foretell.validation.unseen import UnseenScore, UnseenScores
     from foretell.validation.unseen_memory import MemoryScore, MemoryScores
@@ -19,12 +20,12 @@ if TYPE_CHECKING:
 HEADER = ("left out, %", "sources", "runs", "scored", "rows", "source", "bias", "anchor", "in view")
 
 
-def score(done: Sequence[tuple[Study, list[ComparedRun]]]) -> UnseenScores:
+def score(done: Sequence[tuple[Study, list[Sides]]]) -> UnseenScores:
     """Of all studies together: a source can stand in several."""
     from foretell.validation.unseen import row_counts, unseen_runs, unseen_scores
 
-    runs = [run for study, compared in done for run in unseen_runs(study, compared)]
-    return unseen_scores(runs, row_counts(done))
+    runs = [run for study, sides in done for run in unseen_runs(study, sides)]
+    return unseen_scores(runs, row_counts((study, [one.seen for one in sides]) for study, sides in done))
 
 
 def choose_all(done: Sequence[tuple[Study, list[ComparedRun]]]) -> None:
@@ -32,16 +33,18 @@ def choose_all(done: Sequence[tuple[Study, list[ComparedRun]]]) -> None:
     from foretell.files import save
     from foretell.validation import left_out, rows_left_out
     from foretell.validation.in_view import in_view
+    from foretell.validation.tried import shared_out
 
     runs, more = (left_out.prepared(_by_source(done), most) for most in (left_out.CELL_ROWS, rows_left_out.ROWS))
     chosen: dict[str, dict[Slot, Any]] = {}
     folded: dict[str, list[dict[Slot, Any]]] = {}
-    for source in sorted({source for sources in in_view().values() for source in sources}):
-        chosen[source] = left_out.choose(source, runs)
-        for slot, value in chosen[source].items():
-            click.echo(f"{source}: {slot.owner} {slot.key} = {value}")
-        rows = [one for one in runs if one.source != source] + [one for one in more if one.source == source]
-        folded[source] = [rows_left_out.choose_without_fold(source, at, rows) for at in range(rows_left_out.FOLDS)]
+    with shared_out([*runs, *more]):
+        for source in sorted({source for sources in in_view().values() for source in sources}):
+            chosen[source] = left_out.choose(source, runs)
+            for slot, value in chosen[source].items():
+                click.echo(f"{source}: {slot.owner} {slot.key} = {value}")
+            rows = [one for one in runs if one.source != source] + [one for one in more if one.source == source]
+            folded[source] = [rows_left_out.choose_without_fold(source, at, rows) for at in range(rows_left_out.FOLDS)]
     save(left_out.FILE, left_out.encoded(chosen), "constants")
     save(rows_left_out.FILE, rows_left_out.encoded(folded), "constants")
 
@@ -86,11 +89,11 @@ def _by_source(done: Sequence[tuple[Study, list[ComparedRun]]]) -> Iterator[tupl
         yield from ((source_of(study.family, study.name, one.row), one) for one in compared if healthy(one.row))
 
 
-def memory_score(done: Sequence[tuple[Study, list[ComparedRun]]]) -> MemoryScores:
+def memory_score(done: Sequence[tuple[Study, list[Sides]]]) -> MemoryScores:
     """Of all studies together."""
     from foretell.validation.unseen_memory import memory_scores, unseen_peaks
 
-    return memory_scores([one for study, compared in done for one in unseen_peaks(study, compared)])
+    return memory_scores([one for study, sides in done for one in unseen_peaks(study, sides)])
 
 
 def memory_lines(scores: MemoryScores, more: bool) -> list[str]:

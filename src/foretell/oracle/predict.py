@@ -171,6 +171,19 @@ def _paged(beyond: float, seconds: float) -> tuple[str, ...]:
     return (f"{show_bytes(beyond)} beyond the device page to the host and back in a step: {least}",)
 
 
+def timed(setting: Setting, cluster: Cluster) -> Observation:
+    """The step that is predicted, what it is made of and what it holds, without all that is told with it."""
+    plan = priced(setting, cluster)
+    made = composed(plan, cluster)
+    paged = paging_seconds(plan, needed_bytes(made.memory) - usable_bytes(setting.trainer, cluster))
+    passes = made.step_seconds + paged
+    step = step_input(passes, setting, cluster, STEP_ALONE.conditions)
+    breakdown = (
+        made.breakdown | ({"paging": paged} if paged else {}) | ({"input": step - passes} if step > passes else {})
+    )
+    return Observation(step, made.memory.device, made.memory, breakdown)
+
+
 def explained(found: T, setting: Setting, cluster: Cluster) -> T:
     """A prediction that measurements corrected, with what limits the step as it is now."""
     plan = priced(setting, cluster)

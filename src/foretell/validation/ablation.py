@@ -15,8 +15,9 @@ from typing import Any, Final
 import msgspec
 
 from foretell.plan.trainer import trainer
-from foretell.validation.in_view import TOGETHER, Slot, chain, cluster_without, constants_without, in_view, own
-from foretell.validation.left_out import Prepared, bears_on, chosen_again, log_with
+from foretell.validation.in_view import TOGETHER, Slot, chain, in_view, own
+from foretell.validation.left_out import bears_on, chosen_again
+from foretell.validation.tried import Prepared, Tried, find, log, without
 
 RUNS: Final = 60
 """Of each source and trainer, evenly taken."""
@@ -47,7 +48,9 @@ class Ablated(msgspec.Struct, frozen=True):
 
 def ablated(runs: Sequence[Prepared]) -> Iterator[Ablated]:
     """Every constant of a trainer that has another one below it and that times may feel."""
-    for slot, sources in sorted(in_view().items()):
+    slots = sorted(in_view().items())
+    find(one for run in runs for slot, _ in slots if bears_on(slot, run) for one in _asked(run, _below(slot)))
+    for slot, sources in slots:
         below = _below(slot)
         bearing = [one for one in runs if below and bears_on(slot, one)]
         if not bearing:
@@ -65,6 +68,13 @@ def ablated(runs: Sequence[Prepared]) -> Iterator[Ablated]:
         )
 
 
+def _asked(one: Prepared, below: dict[str, Any]) -> Iterator[Tried]:
+    """Where a constant has another one below it."""
+    for constants in ({}, below) if below else ():
+        yield Tried(one, constants, {})
+        yield _unseen(one, constants)
+
+
 def _below(slot: Slot) -> dict[str, Any]:
     """What takes a constant's place, and that of those that go with it; nothing where there is none to ask for."""
     if slot.kind != "trainers" or slot.key.startswith(BY_MEMORY) or slot.key in TOGETHER[1:]:
@@ -77,14 +87,17 @@ def _below(slot: Slot) -> dict[str, Any]:
 
 
 def _log(one: Prepared, constants: dict[str, Any]) -> float:
-    return log_with(one, constants, one.cluster)
+    return log(Tried(one, constants, {}))
 
 
 def _unseen_log(one: Prepared, constants: dict[str, Any]) -> float:
     """As if the run's own source had never been seen."""
-    chosen = chosen_again().get(one.source, {})
-    left = constants_without(one.setting.trainer.name, one.source, chosen)
-    return log_with(one, {**left, **constants}, cluster_without(one.cluster, one.source, chosen))
+    return log(_unseen(one, constants))
+
+
+def _unseen(one: Prepared, constants: dict[str, Any]) -> Tried:
+    (left,) = without([one], one.source, chosen_again().get(one.source, {}))
+    return left._replace(constants={**left.constants, **constants})
 
 
 def _worth(runs: Sequence[Prepared], log: Callable[[Prepared, dict[str, Any]], float], below: dict[str, Any]) -> float:

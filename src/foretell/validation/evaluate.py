@@ -213,12 +213,17 @@ def compare(
 ) -> list[ComparedRun]:
     """Every run predicted, in the order of the rows; each model is loaded once."""
     numbered = list(enumerate(rows))
-    numbered.sort(key=lambda item: (item[1].model, _samples(item[1]), item[0]))
+    numbered.sort(key=lambda item: (in_order(item[1]), item[0]))
     found: dict[int, ComparedRun] = {}
     for at, row in numbered:
-        found[at] = _one(row, predict)
+        found[at] = compared_run(row, predict)
         told()
     return [found[at] for at in sorted(found)]
+
+
+def in_order(row: MeasuredRun) -> tuple[str, int]:
+    """Runs that stand together are predicted after one another: of one model, and so many samples."""
+    return row.model, _samples(row)
 
 
 @functools.lru_cache(maxsize=1)
@@ -243,7 +248,7 @@ def question(row: MeasuredRun, plan: Plan | None = None) -> tuple[Setting, Clust
     return setting, catalog.cluster(row.cluster)
 
 
-def _one(row: MeasuredRun, predict: Predictor) -> ComparedRun:
+def compared_run(row: MeasuredRun, predict: Predictor) -> ComparedRun:
     """The plan as stated, or all that the run may have been: it was none of those that are refused."""
     tried = [_predicted(row, plan, predict) for plan in (row.plan, *row.others)]
     found = tuple(one for one in tried if not isinstance(one, str))
@@ -266,9 +271,14 @@ def as_timed(found: ComparedPrediction, row: MeasuredRun) -> ComparedPrediction:
     """The prediction of what was timed: where that is forward and backward passes, without the optimizer's step."""
     if row.timed == "step" or not isinstance(found, Observation):
         return found
-    left = found.step_seconds - found.breakdown.get("optimizer", 0.0)
+    left = timed_seconds(found, row)
     low, high = (bound * left / found.step_seconds for bound in found.interval)
     return msgspec.structs.replace(found, step_seconds=left, interval=(low, high))
+
+
+def timed_seconds(found: Observation, row: MeasuredRun) -> float:
+    """Of what was timed."""
+    return found.step_seconds - (found.breakdown.get("optimizer", 0.0) if row.timed == "passes" else 0.0)
 
 
 def scores(study: Study, compared: list[ComparedRun]) -> Scores:

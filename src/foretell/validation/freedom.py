@@ -16,9 +16,10 @@ from typing import Final
 import msgspec
 import numpy
 
-from foretell.validation.in_view import Slot, in_view, with_reached
-from foretell.validation.left_out import WORST, Prepared, bears_on, log_with
+from foretell.validation.in_view import Slot, in_view
+from foretell.validation.left_out import WORST, bears_on
 from foretell.validation.rows_left_out import as_shipped, times
+from foretell.validation.tried import Prepared, Tried, find, log
 
 PRIOR: Final = math.log(2.0)
 
@@ -38,8 +39,9 @@ def effective_freedom(runs: Sequence[Prepared]) -> Freedom:
     """Of all constants that were chosen with scored runs in view; words and truths are no numbers."""
     slots = [slot for slot in sorted(in_view()) if times(slot, as_shipped(slot), NUDGE) != as_shipped(slot)]
     slots += [slot for slot in sorted(in_view()) if slot not in slots and _is_share_of_all(slot)]
-    logs = numpy.array([log_with(one, {}, one.cluster) for one in runs])
-    felt = numpy.array([[_felt(slot, one, log) for one, log in zip(runs, logs, strict=True)] for slot in slots])
+    find(tried for one in runs for tried in (Tried(one, {}, {}), *(_nudged(slot, one)[0] for slot in slots)))
+    logs = numpy.array([log(Tried(one, {}, {})) for one in runs])
+    felt = numpy.array([[_felt(slot, one, own) for one, own in zip(runs, logs, strict=True)] for slot in slots])
     error = statistics.fmean(min(WORST, abs(log)) ** 2 for log in logs.tolist())
     told = numpy.linalg.eigvalsh(felt @ felt.T / error)
     return Freedom(
@@ -55,14 +57,16 @@ def _is_share_of_all(slot: Slot) -> bool:
     return times(slot, as_shipped(slot), 1 / NUDGE) != as_shipped(slot)
 
 
-def _felt(slot: Slot, one: Prepared, log: float) -> float:
+def _felt(slot: Slot, one: Prepared, own: float) -> float:
     """By how much the logarithm of a prediction moves with that of a constant."""
-    if not bears_on(slot, one):
-        return 0.0
+    nudged, by = _nudged(slot, one)
+    return (own - log(nudged)) / math.log(by)
+
+
+def _nudged(slot: Slot, one: Prepared) -> tuple[Tried, float]:
+    """A run with a little more of a constant that it is predicted with, or less of a share that is all; how much."""
     by = 1 / NUDGE if times(slot, as_shipped(slot), NUDGE) == as_shipped(slot) else NUDGE
     value = times(slot, as_shipped(slot), by)
-    if slot.kind == "kernels":
-        moved = log_with(one, {}, with_reached(one.cluster, {slot: value}))
-    else:
-        moved = log_with(one, {slot.key: value}, one.cluster)
-    return (log - moved) / math.log(by)
+    if not bears_on(slot, one):
+        return Tried(one, {}, {}), by
+    return (Tried(one, {}, {slot: value}) if slot.kind == "kernels" else Tried(one, {slot.key: value}, {})), by

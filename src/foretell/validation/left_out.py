@@ -15,7 +15,7 @@ import math
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
@@ -23,7 +23,7 @@ from foretell.hardware.cluster import Cluster
 from foretell.oracle.predict import predict
 from foretell.plan.setting import Setting
 from foretell.plan.trainer import names, trainer
-from foretell.validation.evaluate import ComparedPrediction, ComparedRun, Predictor, as_timed, question
+from foretell.validation.evaluate import ComparedPrediction, ComparedRun, Predictor, question
 from foretell.validation.in_view import (
     TOGETHER,
     Chosen,
@@ -39,6 +39,7 @@ from foretell.validation.in_view import (
     slots_of,
 )
 from foretell.validation.study import MeasuredRun
+from foretell.validation.tried import Prepared, Tried, find, log, without
 
 FILE: Final = Path(__file__).with_name("left_out.json")
 
@@ -69,20 +70,6 @@ class ChosenAgain(msgspec.Struct, frozen=True):
     @property
     def slot(self) -> Slot:
         return Slot(self.kind, self.owner, self.key)
-
-
-class Prepared(NamedTuple):
-    """A run, who measured it, and the question that it answers."""
-
-    source: str
-    row: MeasuredRun
-    setting: Setting
-    cluster: Cluster
-
-    @property
-    def cell(self) -> tuple[str, str]:
-        """Runs of one source and trainer."""
-        return self.source, self.row.trainer
 
 
 def prepared(runs: Iterable[tuple[str, ComparedRun]], most: int = CELL_ROWS) -> list[Prepared]:
@@ -130,12 +117,12 @@ def _frozen(value: Any) -> Any:
 def predictor_without(source: str, chosen: Chosen) -> Predictor:
     """Predicts as if a source had never been seen."""
 
-    def without(setting: Setting, cluster: Cluster) -> ComparedPrediction:
+    def predicted(setting: Setting, cluster: Cluster) -> ComparedPrediction:
         constants = constants_without(setting.trainer.name, source, chosen)
         runs = msgspec.structs.replace(setting, trainer=changed(setting.trainer, constants))
         return predict(runs, cluster_without(cluster, source, chosen))
 
-    return without
+    return predicted
 
 
 def is_touched(row: MeasuredRun, device: str, architecture: str, source: str, chosen: Chosen) -> bool:
@@ -167,13 +154,17 @@ def choose(source: str, runs: Sequence[Prepared]) -> dict[Slot, Any]:
 def _affected(source: str, runs: Sequence[Prepared], chosen: Chosen, ways: Sequence[Chosen]) -> list[Prepared]:
     """The runs whose source and trainer feel the constants at all, by one run of each."""
     first = {one.cell: one for one in reversed(runs)}
-    felt = {cell for cell, one in first.items() if len({_log(one, source, {**chosen, **way}) for way in ways}) > 1}
+    tried = [without(list(first.values()), source, {**chosen, **way}) for way in ways]
+    find(one for each in zip(*tried, strict=True) for one in each)
+    felt = {
+        one.run.cell for one, *others in zip(*tried, strict=True) if len({log(each) for each in (one, *others)}) > 1
+    }
     return [one for one in runs if one.cell in felt]
 
 
 def _best(runs: Sequence[Prepared], source: str, chosen: Chosen, ways: Sequence[Chosen]) -> Chosen:
     """The first way, or the best of those that are better by more than sources differ on it."""
-    each = [misses(runs, source, {**chosen, **way}) for way in ways]
+    each = misses_of(runs, source, [{**chosen, **way} for way in ways])
     if any(slot.kind == "kernels" for slot in ways[0]):  # a figure of the device, which has nothing below it
         return min(zip(ways, each, strict=True), key=lambda tried: statistics.fmean(tried[1].values()))[0]
     taken, most = ways[0], 0.0
@@ -258,36 +249,22 @@ def bears_on(slot: Slot, one: Prepared) -> bool:
     return holder(one.row.trainer, slot.key) == slot.owner
 
 
-def misses(runs: Sequence[Prepared], source: str, chosen: Chosen) -> dict[str, float]:
+def misses_of(runs: Sequence[Prepared], source: str, ways: Sequence[Chosen]) -> list[dict[str, float]]:
+    """The misses of several ways: each run is predicted in all of them before the next one is."""
+    tried = [without(runs, source, way) for way in ways]
+    find(one for each in zip(*tried, strict=True) for one in each)
+    return [misses(each) for each in tried]
+
+
+def misses(tried: Iterable[Tried]) -> dict[str, float]:
     """How far predictions are from the runs of each source; its trainers have the same weight."""
     cells: dict[tuple[str, str], list[float]] = {}
-    for one in runs:
-        cells.setdefault(one.cell, []).append(min(WORST, abs(_log(one, source, chosen))))
+    for one in tried:
+        cells.setdefault(one.run.cell, []).append(min(WORST, abs(log(one))))
     sources: dict[str, list[float]] = {}
     for (of, _), cell in cells.items():
         sources.setdefault(of, []).append(statistics.fmean(cell))
     return {of: statistics.fmean(means) for of, means in sources.items()}
-
-
-_LOGS: Final[dict[tuple[Any, ...], float]] = {}
-"""Runs predicted with some constants: most sources leave the same ones."""
-
-
-def _log(one: Prepared, source: str, chosen: Chosen) -> float:
-    """Logarithm of measured over predicted, as if a source had never been seen."""
-    constants = constants_without(one.setting.trainer.name, source, chosen)
-    return log_with(one, constants, cluster_without(one.cluster, source, chosen))
-
-
-def log_with(one: Prepared, constants: Mapping[str, Any], cluster: Cluster) -> float:
-    """The same with these constants of its trainer, on this cluster."""
-    reached = tuple((unit, value.products) for unit, value in cluster.device.reached.items())
-    key = (one.source, one.row.id, one.row.trainer, tuple(sorted(constants.items())), reached)
-    if key not in _LOGS:
-        setting = msgspec.structs.replace(one.setting, trainer=changed(one.setting.trainer, constants))
-        found = as_timed(predict(setting, cluster), one.row)
-        _LOGS[key] = math.log(one.row.step_seconds / found.step_seconds)
-    return _LOGS[key]
 
 
 def log_ratio(compared: ComparedRun) -> float:

@@ -22,8 +22,9 @@ import msgspec
 from foretell.hardware import members
 from foretell.plan.trainer import trainer
 from foretell.validation.in_view import Chosen, Slot, in_groups, in_view, slots_of
-from foretell.validation.left_out import ChosenAgain, Prepared, bears_on, misses, read_chosen, written
+from foretell.validation.left_out import ChosenAgain, bears_on, misses_of, read_chosen, written
 from foretell.validation.study import MeasuredRun
+from foretell.validation.tried import Prepared
 
 FILE: Final = Path(__file__).with_name("rows_left_out.json")
 
@@ -74,7 +75,7 @@ def choose_without_fold(source: str, fold: int, runs: Sequence[Prepared]) -> dic
     for group in in_groups(slots_of(source)):
         bearing = [one for one in left if one.source in in_view()[group[0]] and bears_on(group[0], one)]
         ways = [way for way in ways_of(group) if way]
-        tried = [misses(bearing, source, {**chosen, **way}) for way in ways] if bearing else []
+        tried = misses_of(bearing, source, [{**chosen, **way} for way in ways]) if bearing else []
         if len({statistics.fmean(each.values()) for each in tried}) > 1:
             chosen |= min(zip(ways, tried, strict=True), key=lambda both: statistics.fmean(both[1].values()))[0]
     return chosen

@@ -23,10 +23,10 @@ from foretell.oracle.carried import EffectSpread, RunTraits, SeenRun, axes_of, s
 from foretell.oracle.posterior import Posterior
 from foretell.oracle.predict import Prediction
 from foretell.validation.carried import drawn_pairs, learnt_spread
-from foretell.validation.evaluate import ComparedPrediction, ComparedRun, EitherPrediction, compare
-from foretell.validation.in_view import Chosen, in_view, staying
-from foretell.validation.left_out import chosen_again, is_touched, log_ratio, predictor_without
-from foretell.validation.rows_left_out import fold_of, folded
+from foretell.validation.evaluate import ComparedPrediction, ComparedRun, EitherPrediction
+from foretell.validation.in_view import in_view, staying
+from foretell.validation.left_out import chosen_again, log_ratio
+from foretell.validation.sides import Sides
 from foretell.validation.sources import healthy, source_of
 from foretell.validation.study import Study
 from foretell.validation.widths import LEAST_SOURCES
@@ -75,29 +75,13 @@ class UnseenScores(msgspec.Struct, frozen=True):
     staying: int  # of them, that a source which saw them cannot take with it: no other software has one
 
 
-def unseen_runs(study: Study, compared: Sequence[ComparedRun]) -> list[UnseenRun]:
-    """Every timed, healthy run of a study from all sides; what no constant left out touches is predicted once."""
-    timed = [one for one in compared if one.time is not None and healthy(one.row)]
-    sources = [source_of(study.family, study.name, one.row) for one in timed]
-    without, fold = list(timed), list(timed)
-    for source in dict.fromkeys(sources):
-        places = [at for at, own in enumerate(sources) if own == source]
-        _predict_again(without, places, source, chosen_again().get(source, {}))
-        for number, chosen in enumerate(folded().get(source, ())):
-            _predict_again(fold, [at for at in places if fold_of(timed[at].row) == number], source, chosen)
+def unseen_runs(study: Study, runs: Iterable[Sides]) -> list[UnseenRun]:
+    """Every timed, healthy run of a study that is predicted from all sides."""
     return [
-        _from_all_sides(study.name, source, *sides)
-        for source, *sides in zip(sources, timed, without, fold, strict=True)
-        if all(side.time for side in sides)  # refused without its source: there is nothing to subtract
+        _from_all_sides(study.name, source_of(study.family, study.name, one.seen.row), *one)
+        for one in runs
+        if healthy(one.seen.row) and all(side.time for side in one)  # refused without its source: nothing to subtract
     ]
-
-
-def _predict_again(runs: list[ComparedRun], places: Iterable[int], source: str, chosen: Chosen) -> None:
-    """Put the predictions with other constants in place, of the runs that feel them."""
-    touched = [at for at in places if _touched(runs[at], source, chosen)]
-    again = compare([runs[at].row for at in touched], predictor_without(source, chosen))
-    for at, one in zip(touched, again, strict=True):
-        runs[at] = one
 
 
 def _from_all_sides(study: str, source: str, one: ComparedRun, without: ComparedRun, fold: ComparedRun) -> UnseenRun:
@@ -128,11 +112,6 @@ def _breakdown(found: ComparedPrediction) -> dict[str, float]:
         return dict(getattr(found, "breakdown", None) or {"forward": found.step_seconds})
     each = [_breakdown(one) for one in found.each]
     return {part: sum(one.get(part, 0.0) for one in each) / len(each) for one in each for part in one}
-
-
-def _touched(one: ComparedRun, source: str, chosen: Chosen) -> bool:
-    device = catalog.cluster(one.row.cluster).device
-    return is_touched(one.row, device.name, device.architecture, source, chosen)
 
 
 class RowCounts(NamedTuple):

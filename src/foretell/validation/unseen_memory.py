@@ -15,11 +15,10 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from foretell.hardware import catalog
 from foretell.oracle.verdict import ENDS
-from foretell.validation.evaluate import ComparedRun, compare
-from foretell.validation.left_out import chosen_again, is_touched, predictor_without
+from foretell.validation.evaluate import ComparedRun
 from foretell.validation.score import ScoredPair
+from foretell.validation.sides import Sides
 from foretell.validation.sources import healthy, source_of
 from foretell.validation.study import Study
 
@@ -63,32 +62,18 @@ class MemoryScores(msgspec.Struct, frozen=True):
     ends: tuple[float, float] | None = None  # of the interval over what is predicted, as all sources teach them
 
 
-def unseen_peaks(study: Study, compared: Sequence[ComparedRun]) -> list[UnseenPeak]:
-    """Every printed number of a healthy run from both sides."""
-    sources: dict[str, list[ComparedRun]] = {}
-    for one in compared:
-        if one.prediction is not None and one.row.memory and healthy(one.row):
-            sources.setdefault(source_of(study.family, study.name, one.row), []).append(one)
+def unseen_peaks(study: Study, runs: Iterable[Sides]) -> list[UnseenPeak]:
+    """Every printed number of a healthy run from both sides, those of one source together."""
+    sources: dict[str, list[Sides]] = {}
+    for one in runs:
+        if one.seen.prediction is not None and one.seen.row.memory and healthy(one.seen.row):
+            sources.setdefault(source_of(study.family, study.name, one.seen.row), []).append(one)
     return [
-        UnseenPeak(study.name, source, one.row.trainer, seen.error, unseen.error)
+        UnseenPeak(study.name, source, one.seen.row.trainer, seen.error, unseen.error)
         for source, own in sources.items()
-        for one, other in zip(own, _without(source, own), strict=True)
-        for seen, unseen in _pairs(one, other)
+        for one in own
+        for seen, unseen in _pairs(one.seen, one.without)
     ]
-
-
-def _without(source: str, runs: Sequence[ComparedRun]) -> list[ComparedRun]:
-    """The runs as they are predicted without their source; what its constants do not touch is as it was."""
-    chosen, found = chosen_again().get(source, {}), list(runs)
-    touched: list[int] = []
-    for at, one in enumerate(runs):
-        device = catalog.cluster(one.row.cluster).device
-        if is_touched(one.row, device.name, device.architecture, source, chosen):
-            touched.append(at)
-    again = compare([runs[at].row for at in touched], predictor_without(source, chosen))
-    for at, one in zip(touched, again, strict=True):
-        found[at] = one
-    return found
 
 
 def _pairs(one: ComparedRun, other: ComparedRun) -> Iterable[tuple[ScoredPair, ScoredPair]]:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from foretell.validation.conditions import Condition
     from foretell.validation.evaluate import ComparedRun, Scores, Subset
     from foretell.validation.score import Errors
+    from foretell.validation.sides import Sides
     from foretell.validation.study import MeasuredCall, MeasuredRun, Study
     from foretell.validation.unseen import UnseenScores
     from foretell.validation.unseen_memory import MemoryScores
@@ -71,7 +72,10 @@ def command(
     if files and names:
         raise BadInput("--study names one that ships, and files are given", fix="one of them")
     more = published.own_files() if view in OWN_STEPS and not files and not names else []
-    done = _compared([read(path) for path in (files or [*published.files(*names), *more])], limit, bool(files))
+    again = view is None or (view == "coverage" and learn is not None)
+    studies = [read(path) for path in (files or [*published.files(*names), *more])]
+    sides = _from_all_sides(studies, limit, bool(files), again)
+    done = [(study, [one.seen for one in own]) for study, own in sides]
     if html is not None:
         from foretell.report.files import save
         from foretell.report.validation import scoreboard_page
@@ -81,7 +85,7 @@ def command(
     if view == "coverage":
         from foretell.cli.coverage_pages import answer_coverage
 
-        answer_coverage(done, learn, as_json)
+        answer_coverage(sides, learn, as_json)
         return
     if view == "choose":
         from foretell.cli.unseen_pages import choose_all
@@ -93,40 +97,53 @@ def command(
 
         click.echo(answer_ablation(done, as_json))
         return
-    click.echo(_answer(done, view, subsets, as_json))
+    if view is None:
+        click.echo(_answer(sides, done, subsets, as_json))
+        return
+    click.echo(_view(done, view, as_json))
 
 
-def _compared(studies: list[Study], limit: int | None, own: bool) -> list[tuple[Study, list[ComparedRun]]]:
-    """Every study with its runs predicted; of somebody's own file without the steps that cannot have been."""
-    from foretell.oracle.predict import predict
-    from foretell.validation.evaluate import compare
+def _from_all_sides(studies: list[Study], limit: int | None, own: bool, again: bool) -> list[tuple[Study, list[Sides]]]:
+    """Every study with its runs predicted, with `again` as if they had not been seen too; of somebody's own file
+    without the steps that cannot have been."""
     from foretell.validation.possible import possible
+    from foretell.validation.sides import predicted
 
-    done: list[tuple[Study, list[ComparedRun]]] = []
-    for study in studies:
-        chosen = evenly(study.rows, limit)
-        compared = compare(chosen, predict, progress(study.name, len(chosen)))
-        done.append(possible(study, compared) if own else (study, compared))
+    asked = [(study, evenly(study.rows, limit)) for study in studies]
+    found = predicted(asked, again, progress(sum(len(rows) for _, rows in asked)))
+    if not own:
+        return list(zip(studies, found, strict=True))
+    done: list[tuple[Study, list[Sides]]] = []
+    for study, sides in zip(studies, found, strict=True):
+        left, compared = possible(study, [one.seen for one in sides])
+        kept = set(map(id, compared))
+        done.append((left, [one for one in sides if id(one.seen) in kept]))
     return done
 
 
-def _answer(done: list[tuple[Study, list[ComparedRun]]], view: str | None, subsets: bool, as_json: bool) -> str:
-    from foretell.cli import regret_pages, side_by_side_pages, unseen_pages
+def _view(done: list[tuple[Study, list[ComparedRun]]], view: str, as_json: bool) -> str:
+    from foretell.cli import regret_pages, side_by_side_pages
+
+    if view == "rows":
+        return _rows(done, as_json)
+    if view == "table":
+        return side_by_side_pages.answer((one for _, compared in done for one in compared), as_json)
+    named = [(study.name, compared) for study, compared in done]
+    return regret_pages.as_json(named).decode() if as_json else regret_pages.page(named)
+
+
+def _answer(
+    sides: list[tuple[Study, list[Sides]]], done: list[tuple[Study, list[ComparedRun]]], subsets: bool, as_json: bool
+) -> str:
+    from foretell.cli import unseen_pages
     from foretell.cli.condition_pages import condition_lines
     from foretell.cli.likely_pages import likely_lines
     from foretell.validation.conditions import conditions
     from foretell.validation.evaluate import scores
     from foretell.validation.sources import by_memory
 
-    if view == "rows":
-        return _rows(done, as_json)
-    if view == "table":
-        return side_by_side_pages.answer((one for _, compared in done for one in compared), as_json)
-    if view == "regret":
-        named = [(study.name, compared) for study, compared in done]
-        return regret_pages.as_json(named).decode() if as_json else regret_pages.page(named)
     found = [scores(study, compared) for study, compared in done]
-    unseen, memory = unseen_pages.score(done), unseen_pages.memory_score(done)
+    unseen, memory = unseen_pages.score(sides), unseen_pages.memory_score(sides)
     told = {study.name: conditions(compared) for study, compared in done}
     if as_json:
         return _json(found, unseen, memory, {name: own for name, own in told.items() if own})
@@ -168,19 +185,19 @@ def evenly(rows: tuple[MeasuredRun, ...], limit: int | None) -> tuple[MeasuredRu
     return tuple(rows[at * len(rows) // limit] for at in range(limit))
 
 
-def progress(name: str, total: int) -> Callable[[], None]:
+def progress(total: int) -> Callable[[int], None]:
     """A line on standard error that counts up, where someone watches."""
     if not sys.stderr.isatty():
-        return lambda: None
+        return lambda runs: None
     state = {"done": 0, "shown": 0.0}
 
-    def told() -> None:
-        state["done"] += 1
+    def told(runs: int) -> None:
+        state["done"] += runs
         if state["done"] == total:
             click.echo(f"\r{' ' * (WIDTH - 1)}\r", err=True, nl=False)
         elif time.monotonic() - state["shown"] > 0.2:
             state["shown"] = time.monotonic()
-            click.echo(f"\r{name}: {state['done']} of {total}", err=True, nl=False)
+            click.echo(f"\r{state['done']:,} of {total:,} runs", err=True, nl=False)
 
     return told
 

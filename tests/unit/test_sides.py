@@ -1,0 +1,63 @@
+"""Predictions by copies of this process: the same with any number of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from foretell.forked_workers import ForkedWorkers
+from foretell.processes import RankFailed
+from foretell.validation import published, sides
+from foretell.validation.in_view import slots_of
+from foretell.validation.left_out import misses_of, prepared
+from foretell.validation.rows_left_out import as_shipped, times
+from foretell.validation.sides import predicted
+from foretell.validation.study import read
+from foretell.validation.tried import _LOGS, shared_out
+
+
+def _squared(number: int) -> int:
+    if number < 0:
+        raise ValueError(f"{number} is negative")
+    return number**2
+
+
+@pytest.mark.parametrize("copies", [1, 2, 3])
+def test_answers_come_in_the_order_of_the_questions(copies: int):
+    done: list[int] = []
+    with ForkedWorkers(_squared, copies) as workers:
+        assert workers.any_of(range(7), done.append) == [0, 1, 4, 9, 16, 25, 36]
+        assert workers.any_of([]) == []
+        numbers = list(range(workers.count))
+        assert workers.each_of(numbers) == [number**2 for number in numbers]
+    assert sorted(done) == list(range(7))
+
+
+def test_what_fails_in_a_copy_is_told():
+    with ForkedWorkers(_squared, 2) as workers, pytest.raises(RankFailed, match="-3 is negative"):
+        workers.any_of([1, -3])
+
+
+def test_runs_are_predicted_alike_by_any_number_of_copies(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sides, "LEAST", 0)
+    monkeypatch.setattr(sides, "TAKEN", 2)
+    study = read(published.FOLDER / "vtrain_multi.csv")
+    asked = [(study, study.rows[::9])]
+    alone, shared = (predicted(asked, again=True, copies=copies) for copies in (1, 2))
+    assert alone == shared
+    assert any(one.seen != one.without for one in alone[0])
+
+
+def test_constants_are_tried_alike_by_any_number_of_copies():
+    """vTrain's rows, under a constant that it was in view of."""
+    study = read(published.FOLDER / "vtrain_multi.csv")
+    (found,) = predicted([(study, study.rows[::9])])
+    runs = prepared(("vtrain", one.seen) for one in found)
+    slot = next(slot for slot in slots_of("vtrain") if slot.key == "host.layer")
+    ways = [{slot: times(slot, as_shipped(slot), by)} for by in (0.5, 1.0, 2.0)]
+    tried: list[list[dict[str, float]]] = []
+    for copies in (1, 2):
+        _LOGS.clear()
+        with shared_out(runs, copies):
+            tried.append(misses_of(runs, "vtrain", ways))
+    assert tried[0] == tried[1]
+    assert len({repr(way) for way in tried[0]}) == len(ways)
