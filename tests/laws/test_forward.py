@@ -258,11 +258,13 @@ def test_words_about_adapters_are_refused_without_them(word: str, why: str) -> N
 def test_every_strategy_and_policy_is_predicted_or_refused(member: type[Strategy] | type[Policy]) -> None:
     """With its own example, beside what it needs: no member is forgotten."""
     beside = dict.fromkeys(("adapt", "base", "variant", "wide_adapters"), "+lora8")
-    beside |= {"pp": "+m8", "imbalance": "dp2:ep2"}
+    beside |= {"pp": "+m8", "imbalance": "dp2:ep2", "a2a_overlap": "dp2:ep2 +m2"}
     needs = beside.get(member.word, "")
-    model = "resnet50" if member.word in ("spatial", "filter", "channel", "batchnorm") else LANGUAGE[2]
+    images = dict.fromkeys(("spatial", "filter", "channel", "batchnorm"), "resnet50")
+    model = (images | {"variant": LANGUAGE[1]}).get(member.word, LANGUAGE[2])
     data = "dp2 " if issubclass(member, Policy) and "dp" not in needs else ""
-    setting = asked(model, f"{data}{member.example} {needs}")
+    trained_by = "megatron-core" if member.word == "a2a_overlap" else "pytorch"
+    setting = asked(model, f"{data}{member.example} {needs}", trained_by)
     assert fits(setting, ON)
     alone = forward(setting)
     if not fits(alone, ON):
