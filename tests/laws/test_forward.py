@@ -257,10 +257,12 @@ def test_words_about_adapters_are_refused_without_them(word: str, why: str) -> N
 def test_every_strategy_and_policy_is_predicted_or_refused(member: type[Strategy] | type[Policy]) -> None:
     """With its own example, beside what it needs: no member is forgotten."""
     beside = {"adapt": "+lora8", "base": "+lora8", "wide_adapters": "+lora8", "pp": "+m8", "imbalance": "dp2:ep2"}
+    beside |= {"a2a_overlap": "dp2:ep2 +m2"}
     needs = beside.get(member.word, "")
     model = "resnet50" if member.word in ("spatial", "filter", "channel", "batchnorm") else LANGUAGE[2]
     data = "dp2 " if issubclass(member, Policy) and "dp" not in needs else ""
-    setting = asked(model, f"{data}{member.example} {needs}")
+    by = "megatron-core" if member.word == "a2a_overlap" else "pytorch"
+    setting = asked(model, f"{data}{member.example} {needs}", by)
     assert fits(setting, ON)
     alone = forward(setting)
     if not fits(alone, ON):
