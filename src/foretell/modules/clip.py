@@ -15,7 +15,7 @@ from foretell.modules._tower import VisionTower
 from foretell.modules.task import Example
 
 
-class Eye(VisionTower):
+class ClipEye(VisionTower):
     """An image to its features, of length one but for a constant factor."""
 
     def __init__(self, fields: Clip) -> None:
@@ -27,7 +27,7 @@ class Eye(VisionTower):
         return rms_norm(self.projection(self.norm(self(image)[:, 0])))
 
 
-class Reader(nn.Module):
+class ClipReader(nn.Module):
     """A text to its features: those of its last token, whose place among all is told."""
 
     def __init__(self, fields: Clip) -> None:
@@ -35,12 +35,7 @@ class Reader(nn.Module):
         hidden = fields.text_hidden
         self.embedding = nn.Embedding(fields.vocab, hidden)
         self.position = nn.Parameter(torch.empty(fields.seq, hidden).normal_(std=0.01))
-        self.layers = nn.ModuleList(
-            PreNormLayer(
-                hidden, fields.text_heads, fields.text_ffn, fields.activation, causal=True, kernel=fields.attention
-            )
-            for _ in range(fields.text_layers)
-        )
+        self.layers = nn.ModuleList(PreNormLayer(hidden, fields.text_layer) for _ in range(fields.text_layers))
         self.norm = nn.LayerNorm(hidden)
         self.projection = nn.Linear(hidden, fields.embedding, bias=False)
         nn.init.normal_(self.embedding.weight, std=0.02)
@@ -57,8 +52,8 @@ class ClipModule(nn.Module):
 
     def __init__(self, fields: Clip) -> None:
         super().__init__()
-        self.vision = Eye(fields)
-        self.text = Reader(fields)
+        self.vision = ClipEye(fields)
+        self.text = ClipReader(fields)
         self.scale = nn.Parameter(torch.tensor(math.log(1 / 0.07) - math.log(fields.embedding)))
 
     def forward(self, image: torch.Tensor, tokens: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
