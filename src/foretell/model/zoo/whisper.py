@@ -95,8 +95,8 @@ class Whisper(Family, frozen=True, kw_only=True):
             return layer_norm(g, x)
 
 
-def _large(**more: int) -> Whisper:
-    return Whisper(**{"layers": 32, "hidden": 1280, "heads": 20, **more})
+def _large(mels: int = 80, vocab: int = 51865, decoder_layers: int = 0) -> Whisper:
+    return Whisper(layers=32, decoder_layers=decoder_layers, hidden=1280, heads=20, mels=mels, vocab=vocab)
 
 
 PRESETS = {
