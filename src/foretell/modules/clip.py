@@ -28,7 +28,7 @@ class ClipEye(VisionTower):
 
 
 class ClipReader(nn.Module):
-    """A text to its features: those of its last token, whose place among all is told."""
+    """A text to its features: those of its last token, whose place is told."""
 
     def __init__(self, fields: Clip) -> None:
         super().__init__()
@@ -42,9 +42,10 @@ class ClipReader(nn.Module):
 
     def forward(self, tokens: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
         x = self.embedding(tokens) + self.position
+        places = torch.arange(len(ends), device=ends.device) * tokens.shape[1] + ends
         for layer in self.layers:
             x = layer(x)
-        return rms_norm(self.projection(self.norm(x).flatten(0, 1).index_select(0, ends)))
+        return rms_norm(self.projection(self.norm(x).flatten(0, 1).index_select(0, places)))
 
 
 class ClipModule(nn.Module):
@@ -65,9 +66,9 @@ def module(fields: Clip) -> nn.Module:
 
 
 def pair_loss(outputs: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-    """Cross-entropy of each text over the images, and of each image over the texts, in fp32."""
-    wide = outputs.float()
-    return (F.cross_entropy(wide, target) + F.cross_entropy(wide.t(), target)) / 2
+    """Cross-entropy of each text over the images, and of each image over the texts, in fp32; all those of this rank."""
+    wide, own = outputs.float(), torch.arange(len(target), device=target.device)
+    return (F.cross_entropy(wide, own) + F.cross_entropy(wide.t(), own)) / 2
 
 
 def example(fields: Clip, batch: int) -> Example:
@@ -75,4 +76,4 @@ def example(fields: Clip, batch: int) -> Example:
     text = torch.randint(fields.vocab, (batch, fields.seq))
     numbers = torch.arange(batch)
     image = torch.randn(batch, 3, fields.image, fields.image)
-    return Example((image, text, numbers * fields.seq + fields.seq - 1), numbers, pair_loss)
+    return Example((image, text, torch.full((batch,), fields.seq - 1)), numbers, pair_loss)
