@@ -755,8 +755,8 @@ def test_list_notes_a_mixed_cluster(
     main()
     printed = capsys.readouterr()
     assert "h100 + a100-80" in printed.out
-    note = "note: ours mixes 16 x h100 and 16 x a100-80: of mixed clusters only data-parallel steps and pipelines are modelled"
-    assert " ".join(printed.err.split()) == note  # lines fold
+    note = "note: ours mixes 16 x h100 and 16 x a100-80: of mixed clusters only data-parallel steps and pipelines are"
+    assert " ".join(printed.err.split()) == f"{note} modelled"  # lines fold
 
 
 def test_list_json_is_in_si_units(listed: Any) -> None:

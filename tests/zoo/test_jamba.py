@@ -7,7 +7,7 @@ from agreement import assert_agrees, assert_same_names, predicted
 from foretell.errors import BadInput
 from foretell.model import zoo
 from foretell.model.zoo.jamba import PRESETS, Jamba
-from foretell.modules._selective_scan import SelectiveScan
+from foretell.modules._selective_scan import SelectiveScanLayer
 from language import assert_causal, assert_trains
 
 # Of the class of transformers; the papers say 52 billion, of which a token meets 12, and 398 and 94 of the large one
@@ -42,7 +42,7 @@ def test_agrees_with_pytorch(more: str) -> None:
 def test_a_scan_is_its_recurrence_in_closed_form() -> None:
     """With one number a state, y[t] = c[t] times the sum of what was written, each decayed since, plus the skip."""
     torch.manual_seed(0)
-    scan = SelectiveScan(3, 1).double()
+    scan = SelectiveScanLayer(3, 1).double()
     x, dt = (torch.randn(2, 7, 3, dtype=torch.float64) for _ in range(2))
     b, c = (torch.randn(2, 7, 1, dtype=torch.float64) for _ in range(2))
     steps = torch.nn.functional.softplus(dt)

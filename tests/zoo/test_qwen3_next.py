@@ -8,7 +8,7 @@ from agreement import assert_agrees, assert_same_names, predicted
 from foretell.errors import BadInput
 from foretell.model import zoo
 from foretell.model.zoo.qwen3_next import PRESETS
-from foretell.modules._delta_rule import DeltaRule
+from foretell.modules._delta_rule import DeltaRuleLayer
 from language import assert_causal, assert_trains
 
 # Of the class of transformers; the model card says 80 thousand million, of which a token meets 3 thousand million
@@ -40,7 +40,7 @@ def test_layers_take_turns() -> None:
     ]
 
 
-def recurrence(rule: DeltaRule, *inputs: torch.Tensor) -> torch.Tensor:
+def recurrence(rule: DeltaRuleLayer, *inputs: torch.Tensor) -> torch.Tensor:
     """The rule place by place, as its paper writes it."""
     q, k, v, dt, e = inputs
     q, k = (part / part.norm(dim=-1, keepdim=True) for part in (q, k))
@@ -60,7 +60,7 @@ def recurrence(rule: DeltaRule, *inputs: torch.Tensor) -> torch.Tensor:
 def test_chunks_are_the_recurrence(places: int) -> None:
     """Outputs and all gradients, for fewer places than a chunk has, as many, and more."""
     torch.manual_seed(0)
-    rule = DeltaRule(3).double()
+    rule = DeltaRuleLayer(3).double()
     shapes = ((2, places, 3, 4), (2, places, 3, 4), (2, places, 3, 5), (2, places, 3), (2, places, 3))
     inputs = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
     weights = [*inputs, rule.decay, rule.bias]

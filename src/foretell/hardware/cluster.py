@@ -204,8 +204,9 @@ class Cluster(msgspec.Struct, frozen=True):
         first = self.groups[0]
         if self.mixed:
             held = ", ".join(f"{group.ranks} x {group.device.name}" for group in self.groups)
+            modelled = "of mixed clusters only data-parallel steps and pipelines are modelled"
             raise BadInput(
-                f"{self.name} mixes devices ({held}); of mixed clusters only data-parallel steps and pipelines are modelled",
+                f"{self.name} mixes devices ({held}); {modelled}",
                 where=self.text,
                 fix=f"one part of it at a time: {first.ranks}x{first.device.name}",
             )

@@ -113,7 +113,7 @@ def _unit_gradient(gradient: torch.Tensor, unit: torch.Tensor, length: torch.Ten
     return ((gradient - unit * along) / length[..., None]).to(unit.dtype)
 
 
-class DeltaRule(nn.Module):
+class DeltaRuleLayer(nn.Module):
     """Rates of decay and the bias of steps, one each a head."""
 
     def __init__(self, heads: int) -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 import torch.nn.functional as F
 from torch import nn
+
+from foretell.model.zoo._encoder import AttentionBiases, PreNorm
 
 
 class GeluTanh(nn.GELU):
@@ -57,38 +61,39 @@ class MultiHeadAttention(nn.Module):
         heads: int,
         *,
         head_dim: int = 0,
-        bias: bool = True,
-        key_bias: bool = True,
-        out_bias: bool = False,
+        bias: bool | AttentionBiases = True,
         memory: int = 0,
-        causal: bool = False,
         kernel: str = "flash",
         scaled: bool = True,
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        self.causal = causal
+        has = bias if isinstance(bias, AttentionBiases) else AttentionBiases(bias, bias, bias)
         self.head_dim = head_dim or hidden // heads
         self.written_out = kernel == "math"
         self.scale = self.head_dim**-0.5 if scaled else 1.0
         self.dropout = dropout
         inner = heads * self.head_dim
-        self.query = nn.Linear(hidden, inner, bias=bias)
-        self.key = nn.Linear(memory or hidden, inner, bias=bias and key_bias)
-        self.value = nn.Linear(memory or hidden, inner, bias=bias)
-        self.output = nn.Linear(inner, hidden, bias=bias or out_bias)
+        self.query = nn.Linear(hidden, inner, bias=has.rest)
+        self.key = nn.Linear(memory or hidden, inner, bias=has.key)
+        self.value = nn.Linear(memory or hidden, inner, bias=has.rest)
+        self.output = nn.Linear(inner, hidden, bias=has.output)
 
     def forward(
-        self, x: torch.Tensor, memory: torch.Tensor | None = None, bias: torch.Tensor | None = None
+        self,
+        x: torch.Tensor,
+        memory: torch.Tensor | None = None,
+        bias: torch.Tensor | Literal["causal"] | None = None,
     ) -> torch.Tensor:
+        causal, added = (True, None) if isinstance(bias, str) else (False, bias)
         source = x if memory is None else memory
         query, key, value = self._heads(self.query(x)), self._heads(self.key(source)), self._heads(self.value(source))
         rate = self.dropout if self.training else 0.0
         if self.written_out:
-            bias = _future(query) if self.causal else bias
-            y = scores_written_out(query, key, value, bias, self.scale, rate)
+            added = _future(query) if causal else added
+            y = scores_written_out(query, key, value, added, self.scale, rate)
         else:
-            y = F.scaled_dot_product_attention(query, key, value, bias, rate, self.causal, scale=self.scale)
+            y = F.scaled_dot_product_attention(query, key, value, added, rate, causal, scale=self.scale)
         return self.output(y.transpose(-3, -2).flatten(-2))
 
     def _heads(self, x: torch.Tensor) -> torch.Tensor:
@@ -119,30 +124,21 @@ def _future(query: torch.Tensor) -> torch.Tensor:
 class PreNormLayer(nn.Module):
     """Attention, attention to a memory where there is one, and feed-forward: each after a norm, around a shortcut."""
 
-    def __init__(
-        self,
-        hidden: int,
-        heads: int,
-        ffn: int,
-        activation: str = "gelu",
-        *,
-        crossed: bool = False,
-        key_bias: bool = True,
-        causal: bool = False,
-        kernel: str = "flash",
-        dropout: float = 0.0,
-    ) -> None:
+    def __init__(self, hidden: int, of: PreNorm) -> None:
         super().__init__()
+        self.causal = of.causal
         self.attention_norm = nn.LayerNorm(hidden, eps=1e-6)
-        self.attention = MultiHeadAttention(hidden, heads, key_bias=key_bias, causal=causal, kernel=kernel)
-        self.cross_attention_norm = nn.LayerNorm(hidden, eps=1e-6) if crossed else None
-        self.cross_attention = MultiHeadAttention(hidden, heads, key_bias=key_bias, kernel=kernel) if crossed else None
+        self.attention = MultiHeadAttention(hidden, of.heads, bias=of.biases, kernel=of.kernel)
+        self.cross_attention_norm = nn.LayerNorm(hidden, eps=1e-6) if of.crossed else None
+        self.cross_attention = (
+            MultiHeadAttention(hidden, of.heads, bias=of.biases, kernel=of.kernel) if of.crossed else None
+        )
         self.feed_forward_norm = nn.LayerNorm(hidden, eps=1e-6)
-        self.feed_forward = FeedForward(hidden, ffn, activation, dropout)
-        self.dropout = nn.Dropout(dropout)
+        self.feed_forward = FeedForward(hidden, of.ffn, of.activation, of.dropout)
+        self.dropout = nn.Dropout(of.dropout)
 
     def forward(self, x: torch.Tensor, memory: torch.Tensor | None = None) -> torch.Tensor:
-        x = x + self.dropout(self.attention(self.attention_norm(x)))
+        x = x + self.dropout(self.attention(self.attention_norm(x), bias="causal" if self.causal else None))
         if self.cross_attention is not None and self.cross_attention_norm is not None:
             x = x + self.dropout(self.cross_attention(self.cross_attention_norm(x), memory))
         return x + self.dropout(self.feed_forward(self.feed_forward_norm(x)))

@@ -38,7 +38,7 @@ class _SelectiveScan(torch.autograd.Function):
         return torch.autograd.grad(y, inputs, gradient)
 
 
-class SelectiveScan(nn.Module):
+class SelectiveScanLayer(nn.Module):
     """Rates of decay of each channel's numbers, and the part of each channel that is passed on."""
 
     def __init__(self, channels: int, state: int) -> None:

@@ -18,10 +18,7 @@ class VisionTower(nn.Module):
         self.class_token = nn.Parameter(torch.randn(1, tower.hidden) * 0.02)
         self.position = nn.Parameter(torch.empty(tower.patches + 1, tower.hidden).normal_(std=0.02))
         self.pre_norm = nn.LayerNorm(tower.hidden)
-        self.layers = nn.ModuleList(
-            PreNormLayer(tower.hidden, tower.heads, tower.ffn, tower.activation, kernel=tower.attention)
-            for _ in range(tower.layers)
-        )
+        self.layers = nn.ModuleList(PreNormLayer(tower.hidden, tower.each) for _ in range(tower.layers))
 
     def forward(self, image: torch.Tensor, layers: int = 0) -> torch.Tensor:
         x = self.patches(image).flatten(2).transpose(1, 2)

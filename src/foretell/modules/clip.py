@@ -15,7 +15,7 @@ from foretell.modules._tower import VisionTower
 from foretell.modules.task import Example
 
 
-class Eye(VisionTower):
+class ClipEye(VisionTower):
     """An image to its features, of length one but for a constant factor."""
 
     def __init__(self, fields: Clip) -> None:
@@ -27,29 +27,25 @@ class Eye(VisionTower):
         return rms_norm(self.projection(self.norm(self(image)[:, 0])))
 
 
-class Reader(nn.Module):
-    """A text to its features: those of its last token, whose place among all is told."""
+class ClipReader(nn.Module):
+    """A text to its features: those of its last token, whose place is told."""
 
     def __init__(self, fields: Clip) -> None:
         super().__init__()
         hidden = fields.text_hidden
         self.embedding = nn.Embedding(fields.vocab, hidden)
         self.position = nn.Parameter(torch.empty(fields.seq, hidden).normal_(std=0.01))
-        self.layers = nn.ModuleList(
-            PreNormLayer(
-                hidden, fields.text_heads, fields.text_ffn, fields.activation, causal=True, kernel=fields.attention
-            )
-            for _ in range(fields.text_layers)
-        )
+        self.layers = nn.ModuleList(PreNormLayer(hidden, fields.text_layer) for _ in range(fields.text_layers))
         self.norm = nn.LayerNorm(hidden)
         self.projection = nn.Linear(hidden, fields.embedding, bias=False)
         nn.init.normal_(self.embedding.weight, std=0.02)
 
     def forward(self, tokens: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
         x = self.embedding(tokens) + self.position
+        places = torch.arange(len(ends), device=ends.device) * tokens.shape[1] + ends
         for layer in self.layers:
             x = layer(x)
-        return rms_norm(self.projection(self.norm(x).flatten(0, 1).index_select(0, ends)))
+        return rms_norm(self.projection(self.norm(x).flatten(0, 1).index_select(0, places)))
 
 
 class ClipModule(nn.Module):
@@ -57,8 +53,8 @@ class ClipModule(nn.Module):
 
     def __init__(self, fields: Clip) -> None:
         super().__init__()
-        self.vision = Eye(fields)
-        self.text = Reader(fields)
+        self.vision = ClipEye(fields)
+        self.text = ClipReader(fields)
         self.scale = nn.Parameter(torch.tensor(math.log(1 / 0.07) - math.log(fields.embedding)))
 
     def forward(self, image: torch.Tensor, tokens: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
@@ -70,9 +66,9 @@ def module(fields: Clip) -> nn.Module:
 
 
 def pair_loss(outputs: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-    """Cross-entropy of each text over the images, and of each image over the texts, in fp32."""
-    wide = outputs.float()
-    return (F.cross_entropy(wide, target) + F.cross_entropy(wide.t(), target)) / 2
+    """Cross-entropy of each text over the images, and of each image over the texts, in fp32; all those of this rank."""
+    wide, own = outputs.float(), torch.arange(len(target), device=target.device)
+    return (F.cross_entropy(wide, own) + F.cross_entropy(wide.t(), own)) / 2
 
 
 def example(fields: Clip, batch: int) -> Example:
@@ -80,4 +76,4 @@ def example(fields: Clip, batch: int) -> Example:
     text = torch.randint(fields.vocab, (batch, fields.seq))
     numbers = torch.arange(batch)
     image = torch.randn(batch, 3, fields.image, fields.image)
-    return Example((image, text, numbers * fields.seq + fields.seq - 1), numbers, pair_loss)
+    return Example((image, text, torch.full((batch,), fields.seq - 1)), numbers, pair_loss)

@@ -11,7 +11,7 @@ from foretell.model.zoo.mixture import Mixture
 from foretell.modules import mixture
 from foretell.modules._normalization import RMSNorm
 from foretell.modules._rotary import Angles
-from foretell.modules._selective_scan import SelectiveScan
+from foretell.modules._selective_scan import SelectiveScanLayer
 from foretell.modules._state_space import ChannelConvolution
 from foretell.modules.llama import GroupedQueryAttention
 from foretell.modules.task import Example, tokens
@@ -29,7 +29,7 @@ class ScanLayer(nn.Module):
         self.parts = nn.Linear(inner, sum(self.sizes), bias=False)
         self.step_norm, self.key_norm, self.query_norm = (RMSNorm(size) for size in self.sizes)
         self.steps = nn.Linear(fields.steps, inner)
-        self.scan = SelectiveScan(inner, fields.state)
+        self.scan = SelectiveScanLayer(inner, fields.state)
         self.output = nn.Linear(inner, fields.hidden, bias=False)
         nn.init.constant_(self.steps.bias, -4.6)
 

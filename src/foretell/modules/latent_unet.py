@@ -6,13 +6,14 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from foretell.model.zoo._encoder import OUTPUT_ALONE
 from foretell.model.zoo.latent_unet import GROUPS, LatentUnet
 from foretell.modules._encoder import MultiHeadAttention
 from foretell.modules.dit import noise_loss
 from foretell.modules.task import Example
 
 
-class Residual(nn.Module):
+class NoiseBlock(nn.Module):
     """Two convolutions behind norms, the time step added between them, around a shortcut."""
 
     def __init__(self, channels: int, width: int, told: int) -> None:
@@ -35,9 +36,9 @@ class CrossLayer(nn.Module):
     def __init__(self, width: int, heads: int, text: int, kernel: str) -> None:
         super().__init__()
         self.attention_norm = nn.LayerNorm(width)
-        self.attention = MultiHeadAttention(width, heads, bias=False, out_bias=True, kernel=kernel)
+        self.attention = MultiHeadAttention(width, heads, bias=OUTPUT_ALONE, kernel=kernel)
         self.cross_attention_norm = nn.LayerNorm(width)
-        self.cross_attention = MultiHeadAttention(width, heads, bias=False, out_bias=True, kernel=kernel, memory=text)
+        self.cross_attention = MultiHeadAttention(width, heads, bias=OUTPUT_ALONE, kernel=kernel, memory=text)
         self.feed_forward_norm = nn.LayerNorm(width)
         self.feed_forward = nn.ModuleDict({"up": nn.Linear(width, 8 * width), "down": nn.Linear(4 * width, width)})
 
@@ -75,7 +76,7 @@ class UnetBlock(nn.Module):
     def __init__(self, fields: LatentUnet, channels: int, level: int) -> None:
         super().__init__()
         width, depth = fields.width[level], fields.depth[level]
-        self.residual = Residual(channels, width, fields.told)
+        self.residual = NoiseBlock(channels, width, fields.told)
         self.look = Look(fields, width, depth, fields.heads[level]) if depth else None
 
     def forward(self, x: torch.Tensor, told: torch.Tensor, text: torch.Tensor) -> torch.Tensor:
@@ -89,9 +90,9 @@ class Middle(nn.Module):
     def __init__(self, fields: LatentUnet) -> None:
         super().__init__()
         width = fields.width[-1]
-        self.first = Residual(width, width, fields.told)
+        self.first = NoiseBlock(width, width, fields.told)
         self.look = Look(fields, width, fields.deepest, fields.heads[-1])
-        self.second = Residual(width, width, fields.told)
+        self.second = NoiseBlock(width, width, fields.told)
 
     def forward(self, x: torch.Tensor, told: torch.Tensor, text: torch.Tensor) -> torch.Tensor:
         return self.second(self.look(self.first(x, told), text), told)

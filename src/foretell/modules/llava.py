@@ -13,7 +13,7 @@ from foretell.modules.llama import GroupedQueryAttention
 from foretell.modules.task import Example, token_loss
 
 
-class Eye(VisionTower):
+class LlavaEye(VisionTower):
     """All but the last layer are read; that one, and a norm nobody reads, run without gradients."""
 
     def __init__(self, fields: Llava) -> None:
@@ -40,7 +40,7 @@ class LlavaModule(DecoderModule):
             return DecoderLayer(fields.hidden, GroupedQueryAttention(fields, at), feed_forward)
 
         super().__init__(fields, layer, fields.window if fields.masked else 0)
-        self.vision = Eye(fields)
+        self.vision = LlavaEye(fields)
         self.projector = nn.ModuleDict(
             {
                 "up": nn.Linear(fields.vision_hidden, fields.hidden),

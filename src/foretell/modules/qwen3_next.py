@@ -10,7 +10,7 @@ from foretell.model.zoo.mixture import Mixture
 from foretell.model.zoo.qwen3_next import Qwen3Next
 from foretell.modules import mixture
 from foretell.modules._decoder import causal_attention
-from foretell.modules._delta_rule import DeltaRule
+from foretell.modules._delta_rule import DeltaRuleLayer
 from foretell.modules._normalization import RMSNorm
 from foretell.modules._rotary import Angles, rotate
 from foretell.modules._state_space import ChannelConvolution
@@ -49,7 +49,7 @@ class RuledLayer(nn.Module):
         self.input = nn.Linear(fields.hidden, 2 * self.keys + 2 * self.values, bias=False)
         self.steps = nn.Linear(fields.hidden, 2 * fields.rule_heads, bias=False)
         self.convolution = ChannelConvolution(2 * self.keys + self.values, fields.taps, bias=False)
-        self.rule = DeltaRule(fields.rule_heads)
+        self.rule = DeltaRuleLayer(fields.rule_heads)
         self.norm = RMSNorm(fields.rule_head_dim)
         self.output = nn.Linear(self.values, fields.hidden, bias=False)
 

@@ -20,17 +20,7 @@ class VitModule(nn.Module):
         self.class_token = nn.Parameter(torch.zeros(1, fields.hidden))
         self.position = nn.Parameter(torch.empty(count + 1, fields.hidden).normal_(std=0.02))
         self.dropout = nn.Dropout(fields.dropout)
-        self.layers = nn.ModuleList(
-            PreNormLayer(
-                fields.hidden,
-                fields.heads,
-                fields.ffn,
-                fields.activation,
-                kernel=fields.attention,
-                dropout=fields.dropout,
-            )
-            for _ in range(fields.layers)
-        )
+        self.layers = nn.ModuleList(PreNormLayer(fields.hidden, fields.layer) for _ in range(fields.layers))
         self.norm = nn.LayerNorm(fields.hidden, eps=1e-6)
         self.head = nn.Linear(fields.hidden, fields.classes)
 

@@ -11,24 +11,12 @@ from foretell.modules._encoder import PreNormLayer
 from foretell.modules.task import Example, token_loss
 
 
-class Stack(nn.Module):
+class WhisperStack(nn.Module):
     """Layers and the norm after them."""
 
     def __init__(self, fields: Whisper, layers: int, *, decoder: bool) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(
-            PreNormLayer(
-                fields.hidden,
-                fields.heads,
-                fields.inner,
-                fields.activation,
-                crossed=decoder,
-                key_bias=False,
-                causal=decoder,
-                kernel=fields.attention,
-            )
-            for _ in range(layers)
-        )
+        self.layers = nn.ModuleList(PreNormLayer(fields.hidden, fields.each(decoder=decoder)) for _ in range(layers))
         self.norm = nn.LayerNorm(fields.hidden)
 
     def run(self, x: torch.Tensor, memory: torch.Tensor | None = None) -> torch.Tensor:
@@ -38,7 +26,7 @@ class Stack(nn.Module):
         return self.norm(x)
 
 
-class Encoder(Stack):
+class WhisperEncoder(WhisperStack):
     """A spectrogram [sample, mel, frame] to places."""
 
     def __init__(self, fields: Whisper) -> None:
@@ -52,7 +40,7 @@ class Encoder(Stack):
         return self.run(x.transpose(1, 2) + self.position)
 
 
-class Decoder(Stack):
+class WhisperDecoder(WhisperStack):
     """Tokens, and what was heard, to what the head reads."""
 
     def __init__(self, fields: Whisper) -> None:
@@ -70,8 +58,8 @@ class WhisperModule(nn.Module):
 
     def __init__(self, fields: Whisper) -> None:
         super().__init__()
-        self.encoder = Encoder(fields)
-        self.decoder = Decoder(fields)
+        self.encoder = WhisperEncoder(fields)
+        self.decoder = WhisperDecoder(fields)
 
     def forward(self, spectrogram: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
         return F.linear(self.decoder(tokens, self.encoder(spectrogram)), self.decoder.embedding.weight)

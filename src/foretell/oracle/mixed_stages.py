@@ -31,7 +31,7 @@ PASSING = ("1f1b", "gpipe")
 """Schedules in which micro-batches pass each stage once."""
 
 
-class StageSplit(NamedTuple):
+class SplitSeconds(NamedTuple):
     """Layers of every stage, and the seconds that each computes in a step on its own device."""
 
     layers: tuple[int, ...]
@@ -63,10 +63,10 @@ class MixedStages(NamedTuple):
         asked = resolve(self.alone[kind].changed(plan=self.planned(layers)))
         return stage_work(asked.setting, asked.place)
 
-    def split(self, layers: tuple[int, ...]) -> StageSplit:
+    def split(self, layers: tuple[int, ...]) -> SplitSeconds:
         """These layers, each stage on the kind it lies on."""
         both = [self.works(kind, layers) for kind in (0, 1)]
-        return StageSplit(layers, tuple(both[kind][at] for at, kind in enumerate(self.kinds)))
+        return SplitSeconds(layers, tuple(both[kind][at] for at, kind in enumerate(self.kinds)))
 
     def shared_out(self, first: int) -> tuple[int, ...]:
         """So many layers on the first kind's stages and the rest on the other's, evenly on each."""
@@ -106,7 +106,8 @@ def _mixed(request: Request, alone: tuple[Request, Request]) -> MixedStages:
     inside = [{stage_of(setting, rank) for rank in ranks} for ranks in _ranks(groups)]
     if inside[0] & inside[1] or sorted(inside[0]) != list(range(len(inside[0]))):
         what = f"stages lie on both {groups[0].device.name} and {groups[1].device.name}"
-        fix = f"pipelines outermost, with {groups[0].ranks} and {groups[1].ranks} ranks in whole stages: {_example(groups)}"
+        held = f"{groups[0].ranks} and {groups[1].ranks} ranks in whole stages"
+        fix = f"pipelines outermost, with {held}: {_example(groups)}"
         raise BadInput(what, where="--plan", fix=fix)
     kinds = tuple(int(at in inside[1]) for at in range(pipeline.ranks))
     return MixedStages(request, alone, kinds, pipeline, facts(setting.graph).layers)
@@ -130,7 +131,7 @@ def _best(mixed: MixedStages) -> tuple[int, ...]:
     least = (mixed.kinds.count(0), mixed.kinds.count(1))
 
     @functools.cache
-    def at(first: int) -> StageSplit:
+    def at(first: int) -> SplitSeconds:
         return mixed.split(mixed.shared_out(first))
 
     def leads(first: int) -> bool:
@@ -150,7 +151,7 @@ def _best(mixed: MixedStages) -> tuple[int, ...]:
 
 
 def _composed(
-    mixed: MixedStages, split: StageSplit, ask: Callable[[Request], tuple[Resolved, Prediction]]
+    mixed: MixedStages, split: SplitSeconds, ask: Callable[[Request], tuple[Resolved, Prediction]]
 ) -> tuple[Resolved, Prediction]:
     """The step of the kind that takes longer alone, with the stages that lie on the other as fast as they are."""
     plan = mixed.planned(split.layers)
@@ -189,7 +190,7 @@ def _composed(
     return asked, changed
 
 
-def _told(mixed: MixedStages, best: StageSplit) -> str:
+def _told(mixed: MixedStages, best: SplitSeconds) -> str:
     parts: list[str] = []
     for kind, group in enumerate(mixed.request.place.groups):
         held = tuple(count for at, count in enumerate(best.layers) if mixed.kinds[at] == kind)

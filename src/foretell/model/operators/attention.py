@@ -108,7 +108,7 @@ class Locally(NamedTuple):
     window: int = 0
     capped: bool = False
     sink: Value | None = None
-    index: Value | None = None  # places of the keys that each query sees, for kernels that are told them
+    chosen: Value | None = None  # places of the keys that each query sees, for kernels that are told them
 
 
 def attention(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final, Literal, NamedTuple
+
 from foretell.errors import BadInput
 from foretell.model.attention import attention_kernel
 from foretell.model.build import Builder, Value, dims
@@ -35,6 +37,34 @@ def head_size(hidden: int, heads: int) -> int:
     return hidden // heads
 
 
+CAUSAL: Final = "causal"
+
+
+class AttentionBiases(NamedTuple):
+    """Which dense layers of an attention have a bias: those of queries and values, of keys, and the output's."""
+
+    rest: bool
+    key: bool
+    output: bool
+
+
+NO_KEY = AttentionBiases(rest=True, key=False, output=True)
+OUTPUT_ALONE = AttentionBiases(rest=False, key=False, output=True)
+
+
+class PreNorm(NamedTuple):
+    """A layer of attention and feed-forward, each behind a norm; `crossed` ones look at a memory between the two."""
+
+    heads: int
+    ffn: int
+    activation: str = "gelu"
+    biases: AttentionBiases | bool = True
+    causal: bool = False
+    crossed: bool = False
+    kernel: str = "flash"
+    dropout: float = 0.0
+
+
 def attend(
     g: Builder,
     x: Value,
@@ -42,37 +72,35 @@ def attend(
     *,
     head_dim: int = 0,
     memory: Value | None = None,
-    score_bias: Value | None = None,
-    bias: bool = True,
-    key_bias: bool = True,
-    out_bias: bool = False,
-    causal: bool = False,
+    score_bias: Value | Literal["causal"] | None = None,
+    bias: bool | AttentionBiases = True,
     kernel: str = "flash",
     rate: float = 0.0,
 ) -> Value:
     """Queries of x[..., sequence, hidden] over the keys and values of `memory` (or x itself).
 
-    `bias` is that of the four dense layers, which keys may be without and the output have alone; `score_bias` is added
-    to the scores.
+    `bias` is that of the four dense layers; `score_bias` is added to the scores, where it does not hide later places.
     """
     *outer, hidden = x.dims
     source = memory or x
+    has = bias if isinstance(bias, AttentionBiases) else AttentionBiases(bias, bias, bias)
+    causal, added = score_bias == CAUSAL, None if isinstance(score_bias, str) else score_bias
     each = dims(head=heads, head_dim=head_dim or head_size(hidden.size, heads))
     parts: list[Value] = []
     for name, value in (("query", x), ("key", source), ("value", source)):
         with g.scope(name):
-            part = linear(g, value, each, bias=bias and (key_bias or name != "key"))
+            part = linear(g, value, each, bias=has.key if name == "key" else has.rest)
             *rows, sequence, head, size = part.dims
             parts.append(view(g, part, (*rows, head, sequence, size), "transpose"))
     found = attention_kernel(kernel)
     if found.causal_only and not causal:
         raise BadInput(f"{kernel} attention looks back alone, and this model looks both ways", fix="attention=flash")
-    y = attention(g, *parts, causal=causal, kernel=kernel, dropout=rate, bias=score_bias)
+    y = attention(g, *parts, causal=causal, kernel=kernel, dropout=rate, bias=added)
     y = view(g, y, (*outer, *each), "transpose")
     if found.heads_outside:  # the output layer needs them together
         y = copy(g, y)
     with g.scope("output"):
-        return linear(g, y, (hidden,), contract=2, bias=bias or out_bias)
+        return linear(g, y, (hidden,), contract=2, bias=has.output)
 
 
 def feed_forward(g: Builder, x: Value, ffn: int, function: str = "gelu", rate: float = 0.0) -> Value:
@@ -91,36 +119,24 @@ def quick_gelu(g: Builder, x: Value) -> Value:
     return combine(g, x, activation(g, activation(g, x, "scale"), "sigmoid"), "multiply")
 
 
-def pre_norm_layer(
-    g: Builder,
-    x: Value,
-    heads: int,
-    ffn: int,
-    function: str = "gelu",
-    *,
-    memory: Value | None = None,
-    key_bias: bool = True,
-    causal: bool = False,
-    kernel: str = "flash",
-    rate: float = 0.0,
-) -> Value:
+def pre_norm_layer(g: Builder, x: Value, of: PreNorm, memory: Value | None = None) -> Value:
     """Attention, attention to a memory where there is one, and feed-forward: each after a norm, around a shortcut."""
     with g.scope("attention_norm"):
         y = layer_norm(g, x)
     with g.scope("attention"):
-        y = attend(g, y, heads, key_bias=key_bias, causal=causal, kernel=kernel)
-    x = combine(g, x, dropout(g, y, rate))
-    if memory:
+        y = attend(g, y, of.heads, score_bias=CAUSAL if of.causal else None, bias=of.biases, kernel=of.kernel)
+    x = combine(g, x, dropout(g, y, of.dropout))
+    if of.crossed:
         with g.scope("cross_attention_norm"):
             y = layer_norm(g, x)
         with g.scope("cross_attention"):
-            y = attend(g, y, heads, memory=memory, key_bias=key_bias, kernel=kernel)
-        x = combine(g, x, dropout(g, y, rate))
+            y = attend(g, y, of.heads, memory=memory, bias=of.biases, kernel=of.kernel)
+        x = combine(g, x, dropout(g, y, of.dropout))
     with g.scope("feed_forward_norm"):
         y = layer_norm(g, x)
     with g.scope("feed_forward"):
-        y = feed_forward(g, y, ffn, function, rate=rate)
-    return combine(g, x, dropout(g, y, rate))
+        y = feed_forward(g, y, of.ffn, of.activation, rate=of.dropout)
+    return combine(g, x, dropout(g, y, of.dropout))
 
 
 def patches(g: Builder, image: Value, patch: int, hidden: int) -> Value:

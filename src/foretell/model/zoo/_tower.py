@@ -10,7 +10,7 @@ from foretell.model.operators.broadcast import broadcast
 from foretell.model.operators.convolution import convolution
 from foretell.model.operators.layout import concatenate, view
 from foretell.model.operators.normalization import layer_norm
-from foretell.model.zoo._encoder import pre_norm_layer, tokens_of
+from foretell.model.zoo._encoder import PreNorm, pre_norm_layer, tokens_of
 from foretell.model.zoo._task import images
 
 
@@ -30,6 +30,11 @@ class Tower(NamedTuple):
     def patches(self) -> int:
         """Squares of an image."""
         return (self.image // self.patch) ** 2
+
+    @property
+    def each(self) -> PreNorm:
+        """A layer."""
+        return PreNorm(self.heads, self.ffn, self.activation, kernel=self.attention)
 
     def check(self) -> None:
         """Refuse images that squares do not tile."""
@@ -57,4 +62,4 @@ def look(g: Builder, batch: int, tower: Tower, layers: int = 0) -> Value:
 def tower_layer(g: Builder, x: Value, tower: Tower, layer: int) -> Value:
     """What one layer makes of x[sample, sequence, hidden]."""
     with g.scope(f"layers.{layer}"):
-        return pre_norm_layer(g, x, tower.heads, tower.ffn, tower.activation, kernel=tower.attention)
+        return pre_norm_layer(g, x, tower.each)

@@ -18,7 +18,7 @@ from foretell.model.operators.experts import gather
 from foretell.model.operators.layout import view
 from foretell.model.operators.matmul import Matmul, linear
 from foretell.model.operators.normalization import layer_norm, rms_norm
-from foretell.model.zoo._encoder import WITH_QUICK, check_activation, head_size, pre_norm_layer
+from foretell.model.zoo._encoder import WITH_QUICK, PreNorm, check_activation, head_size, pre_norm_layer
 from foretell.model.zoo._task import tokens
 from foretell.model.zoo._tower import Tower, look
 
@@ -57,6 +57,11 @@ class Clip(Family, frozen=True, kw_only=True):
             self.layers, self.hidden, self.heads, self.ffn, self.patch, self.image, self.activation, self.attention
         )
 
+    @property
+    def text_layer(self) -> PreNorm:
+        """Each layer of the tower for texts."""
+        return PreNorm(self.text_heads, self.text_ffn, self.activation, causal=True, kernel=self.attention)
+
     def build(self, g: Builder, batch: int) -> None:
         with g.scope("vision"):
             x = look(g, batch, self.tower)
@@ -85,9 +90,7 @@ class Clip(Family, frozen=True, kw_only=True):
         x = broadcast(g, x, g.parameter("position", x.dims[1:]), "add", weight=True)
         for layer in range(self.text_layers):
             with g.scope(f"layers.{layer}"):
-                x = pre_norm_layer(
-                    g, x, self.text_heads, self.text_ffn, self.activation, causal=True, kernel=self.attention
-                )
+                x = pre_norm_layer(g, x, self.text_layer)
         with g.scope("norm"):
             x = layer_norm(g, x)
         return gather(g, x, g.input("ends", x.dims[:1], "int64"), x.dims[:1])

@@ -131,7 +131,7 @@ class DeepSeek(Decoder, frozen=True, kw_only=True):
         parts = heads_outside(g, q), heads_outside(g, k), heads_outside(g, v)
         if self.index_heads:
             index = index_of(g, x, latent, context, Indexer(self.index_heads, self.index_dim, self.index_top_k))
-            told = Locally(min(self.index_top_k, self.seq), index=index)
+            told = Locally(min(self.index_top_k, self.seq), chosen=index)
             y = joined_heads(g, attention(g, *parts, causal=True, kernel="sparse", locally=told))
         else:
             y = causal_attention(g, *parts, kernel=self.attention)

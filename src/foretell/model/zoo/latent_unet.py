@@ -21,7 +21,7 @@ from foretell.model.operators.matmul import linear
 from foretell.model.operators.normalization import group_norm, layer_norm
 from foretell.model.operators.resampling import upsample
 from foretell.model.operators.squared_error import squared_error
-from foretell.model.zoo._encoder import attend, tokens_of
+from foretell.model.zoo._encoder import OUTPUT_ALONE, attend, tokens_of
 from foretell.model.zoo._task import images
 
 GROUPS = 32
@@ -183,7 +183,7 @@ class LatentUnet(Family, frozen=True, kw_only=True):
             with g.scope(f"{name}_norm"):
                 y = layer_norm(g, x)
             with g.scope(name):
-                y = attend(g, y, heads, memory=memory, bias=False, out_bias=True, kernel=self.attention)
+                y = attend(g, y, heads, memory=memory, bias=OUTPUT_ALONE, kernel=self.attention)
             x = combine(g, y, x)
         with g.scope("feed_forward_norm"):
             y = layer_norm(g, x)

@@ -11,7 +11,7 @@ from foretell.model.operators.dropout import dropout
 from foretell.model.operators.layout import concatenate, view
 from foretell.model.operators.matmul import linear
 from foretell.model.operators.normalization import layer_norm
-from foretell.model.zoo._encoder import check_activation, head_size, patches, pre_norm_layer, tokens_of
+from foretell.model.zoo._encoder import PreNorm, check_activation, head_size, patches, pre_norm_layer, tokens_of
 from foretell.model.zoo._task import class_loss, images
 
 
@@ -36,13 +36,16 @@ class Vit(Family, frozen=True, kw_only=True):
         head_size(self.hidden, self.heads)
         check_activation(self.activation)
 
+    @property
+    def layer(self) -> PreNorm:
+        """Each of them."""
+        return PreNorm(self.heads, self.ffn, self.activation, kernel=self.attention, dropout=self.dropout)
+
     def build(self, g: Builder, batch: int) -> None:
         x = self._embed(g, batch)
         for layer in range(self.layers):
             with g.scope(f"layers.{layer}"):
-                x = pre_norm_layer(
-                    g, x, self.heads, self.ffn, self.activation, kernel=self.attention, rate=self.dropout
-                )
+                x = pre_norm_layer(g, x, self.layer)
         with g.scope("norm"):
             x = layer_norm(g, x)
         x = view(g, x, (x.dims[0], x.dims[2]), "slice")

@@ -18,7 +18,7 @@ from foretell.model.operators.embedding import embedding
 from foretell.model.operators.layout import view
 from foretell.model.operators.matmul import linear
 from foretell.model.operators.normalization import layer_norm
-from foretell.model.zoo._encoder import check_activation, head_size, pre_norm_layer
+from foretell.model.zoo._encoder import NO_KEY, PreNorm, check_activation, head_size, pre_norm_layer
 from foretell.model.zoo._task import class_loss
 
 
@@ -55,6 +55,11 @@ class Whisper(Family, frozen=True, kw_only=True):
         """Features between the layers of the feed-forward."""
         return self.ffn or 4 * self.hidden
 
+    def each(self, *, decoder: bool) -> PreNorm:
+        """A layer of the encoder or of the decoder."""
+        heads, ffn, kernel = self.heads, self.inner, self.attention
+        return PreNorm(heads, ffn, self.activation, NO_KEY, causal=decoder, crossed=decoder, kernel=kernel)
+
     def build(self, g: Builder, batch: int) -> None:
         memory = self._hear(g, batch)
         text = g.input("tokens", dims(sample=batch, sequence=self.seq), "int64")
@@ -85,16 +90,13 @@ class Whisper(Family, frozen=True, kw_only=True):
     def _stack(self, g: Builder, x: Value, layers: int, memory: Value | None = None) -> Value:
         for layer in range(layers):
             with g.scope(f"layers.{layer}"):
-                x = pre_norm_layer(
-                    g, x, self.heads, self.inner, self.activation, memory=memory, key_bias=False,
-                    causal=memory is not None, kernel=self.attention,
-                )  # fmt: skip
+                x = pre_norm_layer(g, x, self.each(decoder=memory is not None), memory)
         with g.scope("norm"):
             return layer_norm(g, x)
 
 
-def _large(**more: int) -> Whisper:
-    return Whisper(**{"layers": 32, "hidden": 1280, "heads": 20, **more})
+def _large(mels: int = 80, vocab: int = 51865, decoder_layers: int = 0) -> Whisper:
+    return Whisper(layers=32, decoder_layers=decoder_layers, hidden=1280, heads=20, mels=mels, vocab=vocab)
 
 
 PRESETS = {

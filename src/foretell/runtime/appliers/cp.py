@@ -15,7 +15,6 @@ from foretell.model.zoo.deepseek import DeepSeek
 from foretell.model.zoo.gpt import Gpt
 from foretell.model.zoo.llama import Llama
 from foretell.model.zoo.mixture import Mixture
-from foretell.model.zoo.nemotron_h import NemotronH
 from foretell.modules._rotary import Angles, RotaryTable
 from foretell.modules.deepseek import LatentAttention
 from foretell.modules.gpt import FusedAttention
@@ -24,6 +23,7 @@ from foretell.plan.plan import axis_text
 from foretell.plan.setting import Setting
 from foretell.plan.strategies.context import Context
 from foretell.runtime.appliers._attention import ByHeads, RingAttention
+from foretell.runtime.appliers._whole import undivided
 from foretell.runtime.subject import Subject
 from foretell.runtime.tasks import Batch
 
@@ -42,8 +42,8 @@ def refusals(part: Context, setting: Setting) -> Iterator[tuple[str, str]]:
     if not isinstance(fields, Llama | Gpt | Mixture | DeepSeek):
         yield f"{said}: of all modules, llama, mixture, deepseek and gpt ones run in shares today", "dp, or these"
         return
-    if isinstance(fields, NemotronH):
-        yield f"{said}: scans do not run in shares yet", "dp, or pp"
+    if whole := undivided(fields):
+        yield f"{said}: {whole} not run in shares yet", "dp, or pp"
     if getattr(fields, "positions", "") == "alibi":
         yield f"{said}: a bias on the scores does not run in shares yet", f"{name} with other positions"
     if not attention_kernel(fields.attention).rotates:

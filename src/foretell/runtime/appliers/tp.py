@@ -23,7 +23,6 @@ from foretell.model.zoo.bert import Bert
 from foretell.model.zoo.gpt import Gpt
 from foretell.model.zoo.llama import Llama
 from foretell.model.zoo.mixture import Mixture
-from foretell.model.zoo.nemotron_h import NemotronH
 from foretell.model.zoo.vit import Vit
 from foretell.modules import _encoder as encoder
 from foretell.modules._decoder import GatedFeedForward
@@ -38,6 +37,7 @@ from foretell.runtime.appliers import _sharing
 from foretell.runtime.appliers._experts import Columns
 from foretell.runtime.appliers._sharing import Collected, Copied, Gathered, OwnShare, Scattered, Summed
 from foretell.runtime.appliers._tied import tied
+from foretell.runtime.appliers._whole import undivided
 from foretell.runtime.appliers.lora import is_adapted
 from foretell.runtime.subject import Subject
 
@@ -78,8 +78,8 @@ def refusals(part: Tensor, setting: Setting) -> Iterator[tuple[str, str]]:
         yield f"tp{part.ranks}: the head for the next sentence does not run in shares yet", "objective=mlm"
     if getattr(fields, "positions", "") == "alibi":
         yield f"tp{part.ranks}: a bias on the scores does not run in shares yet", f"{name} with other positions"
-    if isinstance(fields, NemotronH):
-        yield f"tp{part.ranks}: scans do not run in shares yet", "dp, or pp"
+    if whole := undivided(fields):
+        yield f"tp{part.ranks}: {whole} not run in shares yet", "dp, or pp"
     if getattr(fields, "wide_norm", False):
         yield f"tp{part.ranks}: a norm over all heads does not run in shares yet", "dp, or pp"
     if getattr(fields, "expert_bias", False):
