@@ -3,10 +3,13 @@
     python benchmarks/serve.py [--seconds 20] [--rate 50] [--clients 20]
     python benchmarks/serve.py --crowd [--clients 50] [--silent 250]
     python benchmarks/serve.py --memory 20000
+    python benchmarks/serve.py --here
 
 Clients ask at fixed times whether or not earlier answers are there (an open loop), and an answer's time counts from
 when it should have been asked: a server that falls behind cannot hide it. No two questions are alike, so none is
 answered from those that are kept. Then sliders: how long the page waits for what it shows (`view`), change by change.
+
+`--here` moves sliders in this process, without a server: what one core is busy for each change of the page.
 
 `--crowd` has 250 sockets open that say nothing, and again as many as fast as they are hung up on, while 50 clients ask:
 a question that was answered within the last minute, and new ones. `--memory` asks different questions one after the
@@ -26,6 +29,7 @@ import itertools
 import json
 import os
 import random
+import resource
 import statistics
 import subprocess
 import sys
@@ -35,6 +39,7 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+AIM_MEDIAN, AIM_SLOWEST = 0.030, 0.080
 AIM_RATE, AIM_P99, AIM_CHANGE = 50.0, 0.250, 0.100
 AIM_REPEATED, AIM_NEW, AIM_BYTES = 0.150, 0.400, 500e6
 
@@ -318,6 +323,37 @@ def memory(found: Server, given: argparse.Namespace) -> None:
     print(f"  aim: under {AIM_BYTES / 1e6:.0f} MB")
 
 
+def here() -> None:
+    """Sliders without a server: each change once, with batches that are new, and hardware that is turned after it."""
+    import gc
+
+    from foretell.serve.worker import COLLECTED, WARMING, WorkerTask, answered
+
+    answered(WorkerTask("view", WARMING), None)
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*COLLECTED)
+    found = dict[str, list[float]]()
+
+    def change(name: str, body: dict[str, Any]) -> None:
+        start = time.process_time()
+        if answered(WorkerTask("view", json.dumps(body).encode()), None).status == 200:
+            found.setdefault(name, []).append(time.process_time() - start)
+
+    for model, batch in itertools.product(("llama3-8b", "gpt2", "mixtral-8x7b", "llama3-70b"), (64, 128, 192, 256)):
+        body: dict[str, Any] = {"model": model, "cluster": "64xh100", "batch": batch}
+        for name, plan, values in CHANGES:
+            for value in values:
+                body["plan"] = plan.format(*(value if isinstance(value, tuple) else (value,)))
+                change(name, body)
+        for share in (0.5, 0.7, 0.9, 1.1, 1.3, 1.5):
+            change("bandwidth", body | {"hardware": {"node bandwidth": share}})
+    for name, times in (*found.items(), ("all", list(itertools.chain(*found.values())))):
+        print(f"{name}: {len(times)} changes, {told(times)}, most {1e3 * max(times):.0f} ms of a core")
+    print(f"  aim: median {1e3 * AIM_MEDIAN:.0f} ms, p99 {1e3 * AIM_SLOWEST:.0f} ms")
+    print(f"  memory: at most {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB")
+
+
 def _load() -> float:
     return os.getloadavg()[0]
 
@@ -338,7 +374,11 @@ def main() -> None:
     options.add_argument("--crowd", action="store_true")
     options.add_argument("--silent", type=int, default=250)
     options.add_argument("--memory", type=int, default=0)
+    options.add_argument("--here", action="store_true")
     given = options.parse_args()
+    if given.here:
+        here()
+        return
     print(f"{os.cpu_count()} cores, load {_load():.1f} before", flush=True)
     with server(given.workers) as found:
         (memory if given.memory else crowd if given.crowd else usual)(found, given)

@@ -254,3 +254,57 @@ def test_a_page_traces_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     name = uploads.keep((DATA / "phi-2" / "config.json").read_bytes(), tmp_path)
     with pytest.raises(BadInput, match="phi"):
         question.graph_of(name, 64, "bf16")
+
+
+@pytest.mark.parametrize(("name", "left_out"), [("Mistral-7B-v0.3", 7), ("gpt-oss-20b", 4), ("GLM-4.5-Air", 6)])
+def test_layers_that_are_alike_need_not_all_be_traced(name: str, left_out: int, tmp_path: Path) -> None:
+    """Ten layers written from some of them are the ten layers traced: each of them, in pairs, behind a dense one."""
+    from foretell.model.importers import torch_factory, torch_repeats, torch_trace
+
+    found = json.loads((DATA / name / "config.json").read_bytes()) | {"num_hidden_layers": 10}
+    found |= {"layer_types": found["layer_types"][:10]} if "layer_types" in found else {}
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(found))
+    spec = f"{hf_classes.PREFIX}bf16:{file}"
+    built, mode = torch_factory.build(*torch_factory.find(spec), 3, 16, spec)
+    with torch_repeats.shortened(built.module) as some:
+        assert sum(one.count for one in some) == left_out
+        few = torch_trace.trace_in(mode, built.module, built.inputs, built.loss, name, left_out=some)
+    assert len(built.module.model.layers) == 10
+    assert few == torch_trace.trace_in(mode, built.module, built.inputs, built.loss, name)
+
+
+def test_layers_that_share_weights_are_all_traced() -> None:
+    import torch
+
+    from foretell.model.importers import torch_repeats
+
+    one, other = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+    for layers, left_out in (([one] * 8, 0), ([torch.nn.Linear(4, 4) for _ in range(8)], 5), ([one, other] * 4, 0)):
+        module = torch.nn.Module()
+        module.layers = torch.nn.ModuleList(layers)
+        with torch_repeats.shortened(module) as some:
+            assert sum(part.count for part in some) == left_out
+            assert len(module.layers) == 8 - left_out
+        assert len(module.layers) == 8
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("mamba-1.4b-hf", "selective_scan"), ("Qwen3-Next-80B-A3B-Instruct", "delta_rule")]
+)
+def test_scans_are_one_operator_each(name: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long the sequence is: the loops of transformers' own fallback are not traced."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    file = shortened(name, tmp_path)
+    short, long = (hf_classes.load(file, 1, seq, "bf16") for seq in (64, 256))
+    counts = [sum(block.times for block, node in graph.nodes() if node.kind == kind) for graph in (short, long)]
+    assert counts == [4, 4] if kind == "selective_scan" else [3, 3]
+    assert sum(block.times for block, _ in long.nodes()) == sum(block.times for block, _ in short.nodes())
+    assert totals(long).parameters == totals(short).parameters
+
+
+def test_a_configuration_that_the_zoo_reads_says_so() -> None:
+    folder = str(DATA / "gpt-oss-20b")
+    assert "--as hf" in source.other_reading(folder)
+    for spec in (f"{folder}:as=zoo", f"{folder}:as=hf", "llama3-8b", str(DATA / "SmolLM3-3B"), "nothing/here"):
+        assert not source.other_reading(spec)
