@@ -121,6 +121,24 @@ def test_effects_are_found_again() -> None:
     assert found.scale < 0.003 and found.trainer == 0.0
 
 
+def test_the_effect_of_the_kind_of_plan_is_found_again() -> None:
+    chance = random.Random(9)
+    runs: list[UnseenRun] = []
+    for source in range(120):
+        kinds = {axes: chance.gauss(0, 0.15) for axes in ("dp", "tp", "pp")}
+        for number in range(30):
+            axes = chance.choice(sorted(kinds))
+            log = kinds[axes] + chance.gauss(0, 0.03)
+            traits = RunTraits("t", "d", f"m{number}", 8, (source, number), (axes,))
+            runs.append(UnseenRun("s", f"s{source}", "t", log, log, log, True, traits, (1.0, 0.0, 0.0)))
+    found = learnt_spread(drawn_pairs(runs))
+    assert math.sqrt(found.axes) == pytest.approx(0.15, abs=0.03)
+    one, like, apart = (RunTraits("t", "d", "m", 8, (at,), (axes,)) for at, axes in enumerate(("dp", "dp", "tp")))
+    known = Posterior([SeenRun(one, (1.0, 0.0, 0.0), 0.2)], found)
+    assert known.log(like, (1.0, 0.0, 0.0)) > 0.15 > 0.1 > known.log(apart, (1.0, 0.0, 0.0))
+    assert known.deviation(like, (1.0, 0.0, 0.0)) < known.deviation(apart, (1.0, 0.0, 0.0))
+
+
 def test_a_trainer_beside_another_shares_what_they_share() -> None:
     chance = random.Random(8)
     runs: list[UnseenRun] = []
