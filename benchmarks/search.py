@@ -28,7 +28,9 @@ from foretell.oracle.space import Space
 
 SPACES = tomllib.loads(Path(__file__).with_name("search_spaces.toml").read_text())
 MESHES = 40
-HEAD = f"{'':22} {'first':>6} {'end':>6} {'plans':>9} {'priced':>9} {'looked':>6} {'fastest':>9} {'gap':>6} {'a second':>9}"
+TITLES = ("first", "end", "plans", "priced", "looked", "fastest", "gap", "a second")
+WIDTHS = (6, 6, 9, 9, 6, 9, 6, 9)
+HEAD = " ".join([" " * 22, *(f"{title:>{width}}" for title, width in zip(TITLES, WIDTHS, strict=True))])
 
 
 def space_of(name: str) -> Space:

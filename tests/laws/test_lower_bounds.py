@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import tomllib
+from pathlib import Path
 from typing import Any
 
 import numpy
@@ -11,8 +13,9 @@ import pytest
 from foretell.oracle import parts, planning, search
 from foretell.oracle.lower_bounds import roofline
 from foretell.oracle.mesh_rows import MeshRows
+from foretell.oracle.planning import questions
 from foretell.oracle.refinement import refined_answer
-from foretell.oracle.request import Request, SearchEffort
+from foretell.oracle.request import Request, SearchEffort, read
 from foretell.plan.plan import Plan
 from foretell.plan.trained import as_trained_by
 from questions import asked
@@ -112,6 +115,34 @@ def test_a_search_that_prunes_finds_what_pricing_every_plan_finds(name: str, mon
     near = {one for one in whole.plans.rows() if one[3] and one[1] <= 1.05 * roomy}
     assert near <= set(pruned.plans.rows())
     assert pruned.complete and not pruned.stopped
+
+
+FIXED = {
+    "gpt3": "pp16:1f1b tp8:sp",
+    "llama-8b": "tp4:sp",
+    "llama-70b": "pp4:1f1b tp4:sp",
+    "llama-70b-512": "pp8:1f1b tp8:sp",
+    "resnet-50": "dp8",
+    "mixtral": "pp4:1f1b tp2:sp",
+    "deepseek": "pp16:1f1b dp64:zero1 tp2:sp",
+    "llama-405b": "pp16:1f1b tp8:sp",
+}
+"""Of each space that `benchmarks/search.py` times a part that is small enough to price as a whole."""
+
+
+@pytest.mark.parametrize("name", FIXED)
+def test_in_the_spaces_that_are_timed_both_find_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    spaces = tomllib.loads((Path(__file__).parents[2] / "benchmarks" / "search_spaces.toml").read_text())
+    assert set(spaces) == set(FIXED)
+    (question,) = questions(read(**{**spaces[name], "also": (), "fix": FIXED[name]}))
+    whole = planning.answered(question.changed(effort=SearchEffort(exhaustive=True))).found
+    monkeypatch.setattr(search, "SMALL", 0)
+    monkeypatch.setattr(search, "FIRST", 20)
+    monkeypatch.setattr(search, "WAVE", 200)
+    pruned = planning.answered(question).found
+    assert pruned.best == whole.best and pruned.best is not None
+    assert pruned.evaluated + pruned.excluded == whole.evaluated > pruned.evaluated
+    assert set(pruned.plans.rows()) <= set(whole.plans.rows())
 
 
 def test_micro_batches_that_are_priced_alone_are_left_out_by_smaller_ones(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -83,9 +83,9 @@ class PipelineVariants(NamedTuple):
     def unrolled(self, parts: Parts, paired: bool) -> Columns:
         """The orders in which they are played: asked for when they are priced, since bounds need none."""
         if self.number not in parts.mesh_orders:
-            cuts = [self.pipelines[at].cut for at in self.own.tolist()]
-            played = zip(cuts, self.microbatches.tolist(), strict=True)
-            found = [parts.unrolled(cut, count, paired) for cut, count in played]
+            own: list[int] = self.own.tolist()
+            played = zip(own, self.microbatches.tolist(), strict=True)
+            found = [parts.unrolled(self.pipelines[at].cut, count, paired) for at, count in played]
             parts.mesh_orders[self.number] = {name: numpy.array([row[name] for row in found]) for name in UNROLLED}
         return parts.mesh_orders[self.number]
 
@@ -198,7 +198,8 @@ class MeshRows:
         variants, chosen, (how, programs) = self._variants(), self.chosen[which], self._running(which)
         state = self._state(chosen, how.prices, programs.parts[0][0])
         at, found = self._places(programs), numpy.zeros(len(variants.own))
-        for place in numpy.unique(variants.own[alive]).tolist():
+        places: list[int] = numpy.unique(variants.own[alive]).tolist()
+        for place in places:
             mine, pipeline = numpy.flatnonzero((variants.own == place) & alive), variants.pipelines[place]
             resting = bounds.resting(self.model, programs.parts[0][0], pipeline, state)
             found[mine] = resting.max()
@@ -300,7 +301,8 @@ class MeshRows:
     def _row(self, chosen: PolicySet, variants: PipelineVariants) -> PolicyRow:
         executed = self.parts.executed(chosen)
         how = self._prices(chosen, executed)
-        wanted = [self.samples[at] for at in numpy.unique(variants.count).tolist()]
+        counts: list[int] = numpy.unique(variants.count).tolist()
+        wanted = [self.samples[at] for at in counts]
         programs = self.parts.local.programs(self._local(chosen, executed, how.prices), wanted)
         traffic = self._traffic(chosen, executed, how.prices, variants, programs)
         return PolicyRow(

@@ -202,14 +202,13 @@ class Parts:
     def activations(self, programs: RoughPrograms, variant: PartitionRow, chosen: PolicySet) -> tuple[Any, Any]:
         """What each stage signature keeps of a micro-batch, and holds at most in its forward pass, without what weights
         add: rows of a figure for each number of samples."""
-        found: list[tuple[Any, Any]] = []
-        for local, size in programs.parts:
-            how = _Activations(local, chosen.held, chosen.plan, variant.cut.ranks > 1)
+        kept, peaks = list[Any](), list[Any]()
+        for local, several in programs.parts:
+            how, shape = _Activations(local, chosen.held, chosen.plan, variant.cut.ranks > 1), max(1, several)
             each = [self._held(how, own, WeightBuffers()) for own in variant.cut.signature_runs]
-            rows = ([one.kept for one in each], [one.forward_peak for one in each])
-            found.append(tuple(numpy.stack([numpy.broadcast_to(row, max(1, size)) for row in own]) for own in rows))
-        kept, peaks = (numpy.concatenate(own, axis=1) for own in zip(*found, strict=True))
-        return kept, peaks
+            kept.append(numpy.stack([numpy.broadcast_to(one.kept, shape) for one in each]))
+            peaks.append(numpy.stack([numpy.broadcast_to(one.forward_peak, shape) for one in each]))
+        return numpy.concatenate(kept, axis=1), numpy.concatenate(peaks, axis=1)
 
     def _held(self, how: _Activations, own: StageRuns, weights: WeightBuffers) -> StagePeaks:
         """What a stage holds; of stages that differ in how often a layer repeats, all are found at once."""
