@@ -47,12 +47,21 @@ def test_runs_are_predicted_alike_by_any_number_of_copies(monkeypatch: pytest.Mo
     assert any(one.seen != one.without for one in alone[0])
 
 
+def test_rows_of_two_tables_of_one_source_are_two_runs():
+    """vTrain counts the rows of each of its tables from 1."""
+    found = predicted(
+        [(study, study.rows[:2]) for study in map(read, published.files("vtrain_single", "vtrain_multi"))]
+    )
+    runs = prepared(("vtrain", one.seen) for own in found for one in own)
+    assert len({one.row.id for one in runs}) == 2 and len({one.name for one in runs}) == 4
+
+
 def test_constants_are_tried_alike_by_any_number_of_copies():
     """vTrain's rows, under a constant that it was in view of."""
     study = read(published.FOLDER / "vtrain_multi.csv")
     (found,) = predicted([(study, study.rows[::9])])
     runs = prepared(("vtrain", one.seen) for one in found)
-    slot = next(slot for slot in slots_of("vtrain") if slot.key == "host.layer")
+    slot = next(slot for slot in slots_of("vtrain") if slot.key == "gradients.rate")
     ways = [{slot: times(slot, as_shipped(slot), by)} for by in (0.5, 1.0, 2.0)]
     tried: list[list[dict[str, float]]] = []
     for copies in (1, 2):

@@ -33,12 +33,13 @@ def choose_all(done: Sequence[tuple[Study, list[ComparedRun]]]) -> None:
     from foretell.files import save
     from foretell.validation import left_out, rows_left_out
     from foretell.validation.in_view import in_view
-    from foretell.validation.tried import shared_out
+    from foretell.validation.tried import shared_out, with_prices
 
     runs, more = (left_out.prepared(_by_source(done), most) for most in (left_out.CELL_ROWS, rows_left_out.ROWS))
     chosen: dict[str, dict[Slot, Any]] = {}
     folded: dict[str, list[dict[Slot, Any]]] = {}
     with shared_out([*runs, *more]):
+        runs, more = with_prices(runs), with_prices(more)
         for source in sorted({source for sources in in_view().values() for source in sources}):
             chosen[source] = left_out.choose(source, runs)
             for slot, value in chosen[source].items():

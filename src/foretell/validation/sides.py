@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias, cast
 
 from foretell.forked_workers import ForkedWorkers
 from foretell.hardware import catalog
+from foretell.hardware.cluster import Cluster
 from foretell.oracle.predict import predict
-from foretell.validation.evaluate import ComparedPrediction, ComparedRun, compared_run, in_order
+from foretell.plan.setting import Setting
+from foretell.validation.evaluate import ComparedPrediction, ComparedRun, Predictor, compared_run, in_order
 from foretell.validation.in_view import Chosen
 from foretell.validation.left_out import chosen_again, is_touched, predictor_without
 from foretell.validation.rows_left_out import fold_of, folded
@@ -62,17 +64,29 @@ def _again(seen: ComparedRun, source: str, chosen: Chosen) -> ComparedRun:
     return compared_run(seen.row, predictor_without(source, chosen)) if touched else seen
 
 
+class _Legal(NamedTuple):
+    """Of a run that no rule refuses; its time is nobody's."""
+
+    step_seconds: float = 1.0
+
+
+def legal(setting: Setting, cluster: Cluster) -> ComparedPrediction:
+    """Predicts nothing: for who asks which runs could be predicted, and has no use for what."""
+    return cast("ComparedPrediction", _Legal())
+
+
 def predicted(
     asked: Sequence[tuple[Study, Sequence[MeasuredRun]]],
     again: bool = False,
     told: Callable[[int], None] = lambda runs: None,
     copies: int = 0,
+    by: Predictor = predict,
 ) -> list[list[Sides]]:
     """Runs of several studies, with `again` from all sides; `told` hears how many more are done."""
 
     def one(place: Place) -> Sides:
         study, rows = asked[place[0]]
-        seen = compared_run(rows[place[1]], predict)
+        seen = compared_run(rows[place[1]], by)
         return from_all_sides(study, seen) if again else seen_alone(seen)
 
     def answer(places: Sequence[Place]) -> list[tuple[Found | None, ...]]:

@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import msgspec
 
 from foretell.caches import allow
+from foretell.errors import ForetellError
 from foretell.forked_workers import ForkedWorkers
 from foretell.hardware.cluster import Cluster
 from foretell.oracle.predict import timed
@@ -44,8 +45,10 @@ class Prepared(NamedTuple):
         return self.source, self.row.trainer
 
     @property
-    def name(self) -> tuple[str, str, str]:
-        return self.source, self.row.id, self.row.trainer
+    def name(self) -> Key:
+        """Two tables of one source may count their rows alike."""
+        row = self.row
+        return self.source, row.id, row.trainer, row.model, row.cluster, row.job.batch, row.step_seconds
 
 
 class Tried(NamedTuple):
@@ -90,10 +93,22 @@ def log(one: Tried) -> float:
 def find(tried: Iterable[Tried]) -> None:
     """The logarithms of all of these, which are asked for afterwards."""
     asked = {key: one for one in tried if (key := one.key) not in _LOGS}
-    if _SHARED:
-        _LOGS.update(zip(asked, _SHARED[-1].logs(list(asked.values())), strict=True))
-    for one in asked.values():
-        log(one)
+    logs = _SHARED[-1].logs(list(asked.values())) if _SHARED else map(_log_or_none, asked.values())
+    _LOGS.update((key, found) for key, found in zip(asked, logs, strict=True) if found is not None)
+
+
+def with_prices(runs: Sequence[Prepared]) -> list[Prepared]:
+    """The runs that a program and its prices are written for."""
+    tried = [Tried(one, {}, {}) for one in runs]
+    find(tried)
+    return [one for one, shipped in zip(runs, tried, strict=True) if shipped.key in _LOGS]
+
+
+def _log_or_none(one: Tried) -> float | None:
+    try:
+        return _log(one)
+    except ForetellError:
+        return None  # `log` says why, where it is asked for
 
 
 def _log(one: Tried) -> float:
@@ -109,9 +124,9 @@ def shared_out(runs: Sequence[Prepared], copies: int = 0) -> Generator[None]:
     own = list({one.name: one for one in runs}.values())
     own.sort(key=lambda one: (one.row.trainer, one.row.model, one.setting.graph.batch))
 
-    def answer(asked: list[tuple[int, dict[str, Any], dict[Any, Any]]]) -> list[float]:
+    def answer(asked: list[tuple[int, dict[str, Any], dict[Any, Any]]]) -> list[float | None]:
         allow(BUDGET)
-        return [_log(Tried(own[at], *others)) for at, *others in asked]
+        return [_log_or_none(Tried(own[at], *others)) for at, *others in asked]
 
     with ForkedWorkers(answer, copies) as workers:
         _SHARED.append(_Copies(workers, own))
@@ -131,13 +146,13 @@ class _Copies:
         turns = {model: at % workers.count for at, model in enumerate(models)}
         self.turns = [turns[one.row.trainer, one.row.model] for one in runs]
 
-    def logs(self, asked: Sequence[Tried]) -> list[float]:
+    def logs(self, asked: Sequence[Tried]) -> list[float | None]:
         """In the order in which they are asked for."""
         places = [self.places[one.run.name] for one in asked]
         order = sorted(range(len(asked)), key=places.__getitem__)
         own = [[at for at in order if self.turns[places[at]] == turn] for turn in range(self.workers.count)]
         questions = [[(places[at], dict(asked[at].constants), dict(asked[at].reached)) for at in one] for one in own]
-        found = [0.0] * len(asked)
+        found: list[float | None] = [None] * len(asked)
         for ats, logs in zip(own, self.workers.each_of(questions), strict=True):
             for at, value in zip(ats, logs, strict=True):
                 found[at] = value

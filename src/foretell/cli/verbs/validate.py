@@ -74,7 +74,7 @@ def command(
     more = published.own_files() if view in OWN_STEPS and not files and not names else []
     again = view is None or (view == "coverage" and learn is not None)
     studies = [read(path) for path in (files or [*published.files(*names), *more])]
-    sides = _from_all_sides(studies, limit, bool(files), again)
+    sides = _from_all_sides(studies, limit, bool(files), again, without_prices=view == "choose")
     done = [(study, [one.seen for one in own]) for study, own in sides]
     if html is not None:
         from foretell.report.files import save
@@ -103,14 +103,18 @@ def command(
     click.echo(_view(done, view, as_json))
 
 
-def _from_all_sides(studies: list[Study], limit: int | None, own: bool, again: bool) -> list[tuple[Study, list[Sides]]]:
+def _from_all_sides(
+    studies: list[Study], limit: int | None, own: bool, again: bool, without_prices: bool
+) -> list[tuple[Study, list[Sides]]]:
     """Every study with its runs predicted, with `again` as if they had not been seen too; of somebody's own file
     without the steps that cannot have been."""
+    from foretell.oracle.predict import predict
     from foretell.validation.possible import possible
-    from foretell.validation.sides import predicted
+    from foretell.validation.sides import legal, predicted
 
     asked = [(study, evenly(study.rows, limit)) for study in studies]
-    found = predicted(asked, again, progress(sum(len(rows) for _, rows in asked)))
+    by = legal if without_prices else predict
+    found = predicted(asked, again, progress(sum(len(rows) for _, rows in asked)), by=by)
     if not own:
         return list(zip(studies, found, strict=True))
     done: list[tuple[Study, list[Sides]]] = []
