@@ -126,7 +126,7 @@ def shared_out(runs: Sequence[Prepared], copies: int = 0) -> Generator[None]:
 
     def answer(asked: list[tuple[int, dict[str, Any], dict[Any, Any]]]) -> list[float | None]:
         allow(BUDGET)
-        return [_log_or_none(Tried(own[at], *others)) for at, *others in asked]
+        return [_log_or_none(Tried(own[at], constants, reached)) for at, constants, reached in asked]
 
     with ForkedWorkers(answer, copies) as workers:
         _SHARED.append(_Copies(workers, own))
