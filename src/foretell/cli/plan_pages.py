@@ -318,14 +318,10 @@ def _stopped(found: SearchResult) -> str:
     """How much of the space was seen, and what could still be faster."""
     if found.seen == 1.0:
         return f"{found.stopped} while stages and parts were chosen: all meshes were looked at"
-    least = (
-        f"; no plan can be faster than {seconds(found.least_seconds)}, {show_percent(found.gap, 0)} less"
-        if found.gap
-        else ""
-    )
+    share, gap = (show_percent(one, 0) for one in (found.seen, found.gap))
+    least = f"; no plan can be faster than {seconds(found.least_seconds)}, {gap} less" if found.gap else ""
     more = "; --seconds 120 looks further" if found.stopped == OUT_OF_TIME else ""
-    looked = f"{show_percent(found.seen, 0)} of {found.meshes:,} meshes looked at, the likely ones first"
-    return f"{found.stopped}: {looked}{least}{more}"
+    return f"{found.stopped}: {share} of {found.meshes:,} meshes looked at, the likely ones first{least}{more}"
 
 
 # several searches
