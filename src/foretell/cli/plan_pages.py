@@ -318,13 +318,10 @@ def _stopped(found: SearchResult) -> str:
     """How much of the space was seen, and what could still be faster."""
     if found.seen == 1.0:
         return f"{found.stopped} while stages and parts were chosen: all meshes were looked at"
-    least, fastest = "", found.fastest or found.best
-    if found.least_seconds:
-        gap = f", {show_percent(1 - found.least_seconds / fastest.step_seconds, 0)} less" if fastest else ""
-        least = f"; no plan can be faster than {seconds(found.least_seconds)}{gap}"
+    share, gap = (show_percent(one, 0) for one in (found.seen, found.gap))
+    least = f"; no plan can be faster than {seconds(found.least_seconds)}, {gap} less" if found.gap else ""
     more = "; --seconds 120 looks further" if found.stopped == OUT_OF_TIME else ""
-    seen = show_percent(found.seen, 0)
-    return f"{found.stopped}: {seen} of {found.meshes:,} meshes looked at, the likely ones first{least}{more}"
+    return f"{found.stopped}: {share} of {found.meshes:,} meshes looked at, the likely ones first{least}{more}"
 
 
 # several searches

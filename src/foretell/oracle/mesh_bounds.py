@@ -9,7 +9,7 @@ import numpy
 
 from foretell.oracle.local_programs import LoweredModel, PolicySet, RoughPrograms
 from foretell.oracle.lower_bounds import (
-    HeldBytes,
+    FlightBytes,
     HostFigures,
     RankSeconds,
     bytes_by_kind,
@@ -33,7 +33,7 @@ class MeshBounds:
         self._rank_seconds: dict[tuple[int, int], RankSeconds] = {}
         self._kind_bytes: dict[Hashable, Any] = {}
         self._bytes: dict[Hashable, Any] = {}
-        self._held: dict[Hashable, HeldBytes] = {}
+        self._held: dict[Hashable, FlightBytes] = {}
         self._in_flight: dict[tuple[int, int], list[float]] = {}
 
     def least_seconds(
