@@ -128,10 +128,9 @@ def _finer(found: SearchResult) -> Iterator[tuple[str, str]]:
     for one in found.finer:
         usual, own, other = FINER[one.what]
         tried = f"tried for {one.tried} leading plans" if one.tried > 1 else "tried for one plan"
-        if not one.plan and not _AMONG.get(one.what, _any)(found):
-            continue
         if not one.plan:
-            yield one.what, f"{usual}: nothing else gains 0.1 % ({tried})"
+            if one.what not in _AMONG or _AMONG[one.what](found):
+                yield one.what, f"{usual}: nothing else gains 0.1 % ({tried})"
             continue
         faster = f"{show_percent(one.gain)} faster than the best without" if one.before else "no plan without fits"
         more = f"another {other} gains at most {show_percent(one.gap)}" if one.gap >= SMALL else f"no {other} is faster"
@@ -145,10 +144,6 @@ def _pipelined(found: SearchResult) -> bool:
 def _recomputing(found: SearchResult) -> bool:
     shown = (one for one in (found.best, found.fastest) if one is not None)
     return any(one.value.policy(Recompute) != Recompute() for one in shown)
-
-
-def _any(found: SearchResult) -> bool:
-    return True
 
 
 _AMONG = {"stages": _pipelined, "recompute": _recomputing}

@@ -17,7 +17,7 @@ import msgspec
 from foretell.plan.trainer import trainer
 from foretell.validation.in_view import TOGETHER, Slot, chain, in_view, own
 from foretell.validation.left_out import bears_on, chosen_again
-from foretell.validation.tried import Prepared, Tried, find, log, without
+from foretell.validation.tried import Prepared, TriedRun, find, log, without
 
 RUNS: Final = 60
 """Of each source and trainer, evenly taken."""
@@ -68,10 +68,10 @@ def ablated(runs: Sequence[Prepared]) -> Iterator[Ablated]:
         )
 
 
-def _asked(one: Prepared, below: dict[str, Any]) -> Iterator[Tried]:
+def _asked(one: Prepared, below: dict[str, Any]) -> Iterator[TriedRun]:
     """Where a constant has another one below it."""
     for constants in ({}, below) if below else ():
-        yield Tried(one, constants, {})
+        yield TriedRun(one, constants, {})
         yield _unseen(one, constants)
 
 
@@ -87,7 +87,7 @@ def _below(slot: Slot) -> dict[str, Any]:
 
 
 def _log(one: Prepared, constants: dict[str, Any]) -> float:
-    return log(Tried(one, constants, {}))
+    return log(TriedRun(one, constants, {}))
 
 
 def _unseen_log(one: Prepared, constants: dict[str, Any]) -> float:
@@ -95,7 +95,7 @@ def _unseen_log(one: Prepared, constants: dict[str, Any]) -> float:
     return log(_unseen(one, constants))
 
 
-def _unseen(one: Prepared, constants: dict[str, Any]) -> Tried:
+def _unseen(one: Prepared, constants: dict[str, Any]) -> TriedRun:
     (left,) = without([one], one.source, chosen_again().get(one.source, {}))
     return left._replace(constants={**left.constants, **constants})
 

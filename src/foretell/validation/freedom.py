@@ -19,7 +19,7 @@ import numpy
 from foretell.validation.in_view import Slot, in_view
 from foretell.validation.left_out import WORST, bears_on
 from foretell.validation.rows_left_out import as_shipped, times
-from foretell.validation.tried import Prepared, Tried, find, log
+from foretell.validation.tried import Prepared, TriedRun, find, log
 
 PRIOR: Final = math.log(2.0)
 
@@ -39,8 +39,8 @@ def effective_freedom(runs: Sequence[Prepared]) -> Freedom:
     """Of all constants that were chosen with scored runs in view; words and truths are no numbers."""
     slots = [slot for slot in sorted(in_view()) if times(slot, as_shipped(slot), NUDGE) != as_shipped(slot)]
     slots += [slot for slot in sorted(in_view()) if slot not in slots and _is_share_of_all(slot)]
-    find(tried for one in runs for tried in (Tried(one, {}, {}), *(_nudged(slot, one)[0] for slot in slots)))
-    logs = numpy.array([log(Tried(one, {}, {})) for one in runs])
+    find(tried for one in runs for tried in (TriedRun(one, {}, {}), *(_nudged(slot, one)[0] for slot in slots)))
+    logs = numpy.array([log(TriedRun(one, {}, {})) for one in runs])
     felt = numpy.array([[_felt(slot, one, own) for one, own in zip(runs, logs, strict=True)] for slot in slots])
     error = statistics.fmean(min(WORST, abs(log)) ** 2 for log in logs.tolist())
     told = numpy.linalg.eigvalsh(felt @ felt.T / error)
@@ -63,10 +63,10 @@ def _felt(slot: Slot, one: Prepared, own: float) -> float:
     return (own - log(nudged)) / math.log(by)
 
 
-def _nudged(slot: Slot, one: Prepared) -> tuple[Tried, float]:
+def _nudged(slot: Slot, one: Prepared) -> tuple[TriedRun, float]:
     """A run with a little more of a constant that it is predicted with, or less of a share that is all; how much."""
     by = 1 / NUDGE if times(slot, as_shipped(slot), NUDGE) == as_shipped(slot) else NUDGE
     value = times(slot, as_shipped(slot), by)
     if not bears_on(slot, one):
-        return Tried(one, {}, {}), by
-    return (Tried(one, {}, {slot: value}) if slot.kind == "kernels" else Tried(one, {slot.key: value}, {})), by
+        return TriedRun(one, {}, {}), by
+    return (TriedRun(one, {}, {slot: value}) if slot.kind == "kernels" else TriedRun(one, {slot.key: value}, {})), by

@@ -39,7 +39,7 @@ from foretell.validation.in_view import (
     slots_of,
 )
 from foretell.validation.study import MeasuredRun
-from foretell.validation.tried import Prepared, Tried, find, log, without
+from foretell.validation.tried import Prepared, TriedRun, find, log, without
 
 FILE: Final = Path(__file__).with_name("left_out.json")
 
@@ -256,7 +256,7 @@ def misses_of(runs: Sequence[Prepared], source: str, ways: Sequence[Chosen]) -> 
     return [misses(each) for each in tried]
 
 
-def misses(tried: Iterable[Tried]) -> dict[str, float]:
+def misses(tried: Iterable[TriedRun]) -> dict[str, float]:
     """How far predictions are from the runs of each source; its trainers have the same weight."""
     cells: dict[tuple[str, str], list[float]] = {}
     for one in tried:

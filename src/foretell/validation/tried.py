@@ -51,7 +51,7 @@ class Prepared(NamedTuple):
         return self.source, row.id, row.trainer, row.model, row.cluster, row.job.batch, row.step_seconds
 
 
-class Tried(NamedTuple):
+class TriedRun(NamedTuple):
     """A run with constants of its trainer, and shares that units of its device reach."""
 
     run: Prepared
@@ -66,7 +66,7 @@ class Tried(NamedTuple):
         return (*self.run.name, tuple(sorted(self.constants.items())), tuple(sorted(reached)))
 
 
-def without(runs: Iterable[Prepared], source: str, chosen: Chosen) -> list[Tried]:
+def without(runs: Iterable[Prepared], source: str, chosen: Chosen) -> list[TriedRun]:
     """The runs as if a source had never been seen."""
     reached = {slot: chosen[slot] for slot in slots_of(source) if slot.kind == "kernels" and slot in chosen}
 
@@ -74,15 +74,15 @@ def without(runs: Iterable[Prepared], source: str, chosen: Chosen) -> list[Tried
     def constants(name: str) -> dict[str, Any]:
         return constants_without(name, source, chosen)
 
-    return [Tried(one, constants(one.setting.trainer.name), reached) for one in runs]
+    return [TriedRun(one, constants(one.setting.trainer.name), reached) for one in runs]
 
 
 _LOGS: Final[dict[Key, float]] = {}
 
-_SHARED: Final[list[_Copies]] = []
+_SHARED: Final[list[_RunWorkers]] = []
 
 
-def log(one: Tried) -> float:
+def log(one: TriedRun) -> float:
     """Logarithm of measured over predicted."""
     key = one.key
     if key not in _LOGS:
@@ -90,7 +90,7 @@ def log(one: Tried) -> float:
     return _LOGS[key]
 
 
-def find(tried: Iterable[Tried]) -> None:
+def find(tried: Iterable[TriedRun]) -> None:
     """The logarithms of all of these, which are asked for afterwards."""
     asked = {key: one for one in tried if (key := one.key) not in _LOGS}
     logs = _SHARED[-1].logs(list(asked.values())) if _SHARED else map(_log_or_none, asked.values())
@@ -99,19 +99,19 @@ def find(tried: Iterable[Tried]) -> None:
 
 def with_prices(runs: Sequence[Prepared]) -> list[Prepared]:
     """The runs that a program and its prices are written for."""
-    tried = [Tried(one, {}, {}) for one in runs]
+    tried = [TriedRun(one, {}, {}) for one in runs]
     find(tried)
     return [one for one, shipped in zip(runs, tried, strict=True) if shipped.key in _LOGS]
 
 
-def _log_or_none(one: Tried) -> float | None:
+def _log_or_none(one: TriedRun) -> float | None:
     try:
         return _log(one)
     except ForetellError:
         return None  # `log` says why, where it is asked for
 
 
-def _log(one: Tried) -> float:
+def _log(one: TriedRun) -> float:
     setting, row = one.run.setting, one.run.row
     setting = msgspec.structs.replace(setting, trainer=changed(setting.trainer, one.constants))
     found = timed(setting, with_reached(one.run.cluster, one.reached))
@@ -126,17 +126,17 @@ def shared_out(runs: Sequence[Prepared], copies: int = 0) -> Generator[None]:
 
     def answer(asked: list[tuple[int, dict[str, Any], dict[Any, Any]]]) -> list[float | None]:
         allow(BUDGET)
-        return [_log_or_none(Tried(own[at], *others)) for at, *others in asked]
+        return [_log_or_none(TriedRun(own[at], *others)) for at, *others in asked]
 
     with ForkedWorkers(answer, copies) as workers:
-        _SHARED.append(_Copies(workers, own))
+        _SHARED.append(_RunWorkers(workers, own))
         try:
             yield
         finally:
             _SHARED.pop()
 
 
-class _Copies:
+class _RunWorkers:
     """Copies of this process, and whose each run is: models of a trainer are dealt to one after the other."""
 
     def __init__(self, workers: ForkedWorkers, runs: Sequence[Prepared]) -> None:
@@ -146,7 +146,7 @@ class _Copies:
         turns = {model: at % workers.count for at, model in enumerate(models)}
         self.turns = [turns[one.row.trainer, one.row.model] for one in runs]
 
-    def logs(self, asked: Sequence[Tried]) -> list[float | None]:
+    def logs(self, asked: Sequence[TriedRun]) -> list[float | None]:
         """In the order in which they are asked for."""
         places = [self.places[one.run.name] for one in asked]
         order = sorted(range(len(asked)), key=places.__getitem__)
