@@ -4,7 +4,8 @@
 Without mamba_ssm or flash-linear-attention transformers runs a loop in Python, whose thousands of steps take minutes
 to trace and nobody trains with. While a class is traced, its scan is written down as the kernel: it reads what goes
 in, writes what comes out, keeps what went in, and makes its states again on the way back. These are the operators of
-the zoo, with a gate and a bias inside the scan, and logarithms of decays made before the rule.
+the zoo, as many operations for as many numbers. A scan has its gate inside here, and keeps z and its output before it;
+logarithms of decays are made before the rule, which keeps their sums alone.
 """
 
 from __future__ import annotations
