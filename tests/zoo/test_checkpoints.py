@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 import pytest
 
+import foretell
 from foretell import trust
 from foretell.errors import BadInput, ForetellError, MissingExtra
 from foretell.model import source, zoo
@@ -316,7 +317,8 @@ def test_a_traced_scan_is_that_of_the_zoo(
     """As many operations for as many numbers. A gate that the kernel has inside keeps two outputs more; what is left
     of steps is kept by operators before the rule."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    graphs = hf_classes.load(shortened(name, tmp_path), 2, 256, "bf16"), zoo.load(spec, 2)
+    file = shortened(name, tmp_path)
+    graphs = hf_classes.load(file, 2, 256, "bf16"), zoo.load(spec, 2)
     both = [next((block, node) for block, node in graph.nodes() if node.kind == kind) for graph in graphs]
     assert both[0][1].sizes() == both[1][1].sizes()
     counts: list[list[Any]] = []
@@ -330,6 +332,7 @@ def test_a_traced_scan_is_that_of_the_zoo(
     assert counts[0] == counts[1]
     more = {"selective_scan": ({"z", "ungated"}, set()), "delta_rule": (set(), {"dt"})}
     assert (kept[0] - kept[1], kept[1] - kept[0]) == more[kind]
+    assert foretell.predict(f"{file.parent}:as=hf", "8xh100", "dp8:zero3 +bf16", 8, seq=256).step_seconds > 0  # priced
 
 
 def test_a_configuration_that_the_zoo_reads_says_so() -> None:
