@@ -98,7 +98,9 @@ def test_weights_lie_between_none_and_all(kind: int, spread: EffectSpread) -> No
 
 
 def test_every_part_of_a_step_is_counted_once() -> None:
-    parts = dict.fromkeys((*LAYERS, "host", "bubble", "other", "input", "optimizer", "exposed.dp"), 1.0)
+    parts: dict[str, float] = dict.fromkeys(
+        (*LAYERS, "host", "bubble", "other", "input", "optimizer", "exposed.dp"), 1.0
+    )
     assert sum(seconds_of(parts)) == len(parts)
     assert kind_of("exposed.tp") == MESSAGES and kind_of("bubble") == COMPUTING and kind_of("host") == HOST
 

@@ -13,7 +13,7 @@ from answers import documented
 from foretell.oracle.bands import REASONS
 from foretell.validation.coverage import Residual, coverage, lesson_of
 from foretell.validation.software_widths import levels_of, stretches
-from foretell.validation.widths import fitted
+from foretell.validation.widths import Lesson, fitted
 
 
 def _runs(seed: int, widths: dict[str, float], sources: int = 12, each: int = 60) -> list[Residual]:
@@ -77,6 +77,26 @@ def test_no_width_is_negative() -> None:
     runs = [run._replace(log=run.log / (1 + 3 * ("nodes" in run.reasons))) for run in _runs(6, {"always": 0.3})]
     widths = fitted(lesson_of(runs))
     assert (numpy.array(widths) >= 0).all()
+
+
+def _pinball(lesson: Lesson, widths: numpy.ndarray) -> float:
+    over = lesson.size - lesson.reasons @ widths
+    return float((lesson.weights * numpy.maximum(0.9 * over, -0.1 * over)).sum())
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_reasons_that_come_together_do_not_stop_the_search(seed: int) -> None:
+    """Nine of ten examples have the second reason, so that what it adds and what is there always are told apart only
+    as one gives to the other: no widths near those that are found are better by more than the search's steps."""
+    chance = numpy.random.default_rng(seed)
+    second, third = (chance.random(60) < share for share in (0.9, 0.5))
+    size = abs(chance.normal(0, 1, 60)) * (0.02 + 0.1 * second + 0.05 * third)
+    reasons = numpy.stack([numpy.ones(60), second, third], axis=1)
+    truths = numpy.ones(60, dtype=bool)
+    lesson = Lesson(("always", "mesh", "microbatch"), reasons, size, ["one"] * 60, truths, numpy.ones(60))
+    found = fitted(lesson)
+    near = (numpy.maximum([0.02, 0.0, 0.0], found + 0.1 * chance.uniform(-1, 1, 3)) for _ in range(3000))
+    assert min(_pinball(lesson, one) for one in near) > 0.995 * _pinball(lesson, found)
 
 
 def _of_trainers(wide: dict[str, float], seed: int = 3) -> list[Residual]:

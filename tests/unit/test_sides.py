@@ -6,13 +6,13 @@ import pytest
 
 from foretell.forked_workers import ForkedWorkers
 from foretell.processes import RankFailed
-from foretell.validation import published, sides
+from foretell.validation import published, sides, tried
 from foretell.validation.in_view import slots_of
 from foretell.validation.left_out import misses_of, prepared
 from foretell.validation.rows_left_out import as_shipped, times
 from foretell.validation.sides import predicted
 from foretell.validation.study import read
-from foretell.validation.tried import _LOGS, shared_out
+from foretell.validation.tried import shared_out
 
 
 def _squared(number: int) -> int:
@@ -56,17 +56,17 @@ def test_rows_of_two_tables_of_one_source_are_two_runs():
     assert len({one.row.id for one in runs}) == 2 and len({one.name for one in runs}) == 4
 
 
-def test_constants_are_tried_alike_by_any_number_of_copies():
+def test_constants_are_tried_alike_by_any_number_of_copies(monkeypatch: pytest.MonkeyPatch):
     """vTrain's rows, under a constant that it was in view of."""
     study = read(published.FOLDER / "vtrain_multi.csv")
     (found,) = predicted([(study, study.rows[::9])])
     runs = prepared(("vtrain", one.seen) for one in found)
     slot = next(slot for slot in slots_of("vtrain") if slot.key == "gradients.rate")
     ways = [{slot: times(slot, as_shipped(slot), by)} for by in (0.5, 1.0, 2.0)]
-    tried: list[list[dict[str, float]]] = []
+    found_by: list[list[dict[str, float]]] = []
     for copies in (1, 2):
-        _LOGS.clear()
+        monkeypatch.setattr(tried, "_LOGS", {})
         with shared_out(runs, copies):
-            tried.append(misses_of(runs, "vtrain", ways))
-    assert tried[0] == tried[1]
-    assert len({repr(way) for way in tried[0]}) == len(ways)
+            found_by.append(misses_of(runs, "vtrain", ways))
+    assert found_by[0] == found_by[1]
+    assert len({repr(way) for way in found_by[0]}) == len(ways)

@@ -128,9 +128,10 @@ def _finer(found: SearchResult) -> Iterator[tuple[str, str]]:
     for one in found.finer:
         usual, own, other = FINER[one.what]
         tried = f"tried for {one.tried} leading plans" if one.tried > 1 else "tried for one plan"
+        if not one.plan and not _AMONG.get(one.what, _any)(found):
+            continue
         if not one.plan:
-            if one.what not in _AMONG or _AMONG[one.what](found):
-                yield one.what, f"{usual}: nothing else gains 0.1 % ({tried})"
+            yield one.what, f"{usual}: nothing else gains 0.1 % ({tried})"
             continue
         faster = f"{show_percent(one.gain)} faster than the best without" if one.before else "no plan without fits"
         more = f"another {other} gains at most {show_percent(one.gap)}" if one.gap >= SMALL else f"no {other} is faster"
@@ -144,6 +145,10 @@ def _pipelined(found: SearchResult) -> bool:
 def _recomputing(found: SearchResult) -> bool:
     shown = (one for one in (found.best, found.fastest) if one is not None)
     return any(one.value.policy(Recompute) != Recompute() for one in shown)
+
+
+def _any(found: SearchResult) -> bool:
+    return True
 
 
 _AMONG = {"stages": _pipelined, "recompute": _recomputing}
@@ -313,13 +318,10 @@ def _stopped(found: SearchResult) -> str:
     """How much of the space was seen, and what could still be faster."""
     if found.seen == 1.0:
         return f"{found.stopped} while stages and parts were chosen: all meshes were looked at"
-    least, fastest = "", found.fastest or found.best
-    if found.least_seconds:
-        gap = f", {show_percent(1 - found.least_seconds / fastest.step_seconds, 0)} less" if fastest else ""
-        least = f"; no plan can be faster than {seconds(found.least_seconds)}{gap}"
+    share, gap = (show_percent(one, 0) for one in (found.seen, found.gap))
+    least = f"; no plan can be faster than {seconds(found.least_seconds)}, {gap} less" if found.gap else ""
     more = "; --seconds 120 looks further" if found.stopped == OUT_OF_TIME else ""
-    seen = show_percent(found.seen, 0)
-    return f"{found.stopped}: {seen} of {found.meshes:,} meshes looked at, the likely ones first{least}{more}"
+    return f"{found.stopped}: {share} of {found.meshes:,} meshes looked at, the likely ones first{least}{more}"
 
 
 # several searches

@@ -6,6 +6,7 @@ larger micro-batches are priced one by one, and for bounds, where last digits do
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple
 
@@ -140,9 +141,10 @@ class LocalPrograms:
         return self._rough[key]
 
     def _samples(self, asked: LocalQuestion) -> tuple[int, ...]:
-        """For which numbers of samples a program is priced at once: all of the space, if it is the same for them."""
-        divided = any(axis.splitting.shares_samples for axis in asked.axes)
-        return asked.samples if divided else self.samples
+        """For which numbers of samples a program is priced at once, since other meshes ask for the same: all of the
+        space that ranks divide which have samples together."""
+        shared = math.gcd(*asked.samples) if any(axis.splitting.shares_samples for axis in asked.axes) else 1
+        return tuple(count for count in self.samples if count % shared == 0)
 
     def _locals(self, asked: LocalQuestion, samples: Sequence[int], most: int) -> list[LocalPart]:
         """As many at once as differ in sizes alone; those above `most`, with all ranks, one by one."""

@@ -170,20 +170,20 @@ def resting_bytes(counts: StageCounts, kinds: Any) -> Any:
     return (counts.stored @ kinds) * ROUNDING
 
 
-class MicrobatchBytes(NamedTuple):
+class FlightBytes(NamedTuple):
     """What micro-batches hold on each rank of a partition, at least, for each number of samples."""
 
     kept: Any  # one that is under way, in one of the rank's stages
     begun: Any  # one while it goes forward
 
 
-def held_bytes(cut: PipelinePartition, kept: Any, peaks: Any) -> MicrobatchBytes:
+def held_bytes(cut: PipelinePartition, kept: Any, peaks: Any) -> FlightBytes:
     """Of what each stage signature keeps, and holds at most in a forward pass: rows of arrays."""
     own: list[list[int]] = [[] for _ in range(cut.ranks)]
     for rank, signature in zip(cut.rank, cut.stage_signatures, strict=True):
         own[rank].append(signature)
     most = numpy.maximum(kept, peaks)
-    return MicrobatchBytes(*(numpy.array([each[rows].min(axis=0) for rows in own]) for each in (kept, most)))
+    return FlightBytes(*(numpy.array([each[rows].min(axis=0) for rows in own]) for each in (kept, most)))
 
 
 def in_flight(cut: PipelinePartition, microbatches: int) -> list[float]:
@@ -197,7 +197,7 @@ def in_flight(cut: PipelinePartition, microbatches: int) -> list[float]:
     ]
 
 
-def least_held(flying: Any, held: MicrobatchBytes, at: Any) -> Any:
+def least_held(flying: Any, held: FlightBytes, at: Any) -> Any:
     """Bytes on each rank of plans with so many micro-batches in flight, whose numbers of samples are `at` these
     places."""
     return (flying - 1) * held.kept[:, at] + held.begun[:, at]

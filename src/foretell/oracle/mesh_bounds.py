@@ -9,8 +9,8 @@ import numpy
 
 from foretell.oracle.local_programs import LoweredModel, PolicySet, RoughPrograms
 from foretell.oracle.lower_bounds import (
+    FlightBytes,
     HostFigures,
-    MicrobatchBytes,
     RankSeconds,
     bytes_by_kind,
     held_bytes,
@@ -33,7 +33,7 @@ class MeshBounds:
         self._rank_seconds: dict[tuple[int, int], RankSeconds] = {}
         self._kind_bytes: dict[Hashable, Any] = {}
         self._bytes: dict[Hashable, Any] = {}
-        self._held: dict[Hashable, MicrobatchBytes] = {}
+        self._held: dict[Hashable, FlightBytes] = {}
         self._in_flight: dict[tuple[int, int], list[float]] = {}
 
     def least_seconds(

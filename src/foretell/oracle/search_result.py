@@ -72,6 +72,12 @@ class SearchResult(Summarized, frozen=True, kw_only=True, dict=True):
         return self.stopped == INTERRUPTED
 
     @property
+    def gap(self) -> float:
+        """The part of the fastest plan's step that another plan of the space could save at most."""
+        fastest = self.fastest or self.best
+        return max(0.0, 1 - self.least_seconds / fastest.step_seconds) if fastest and self.least_seconds else 0.0
+
+    @property
     def plans(self) -> PricedPlans:
         """Every plan that was priced."""
         return vars(self)["_plans"]

@@ -79,7 +79,7 @@ def without(runs: Iterable[Prepared], source: str, chosen: Chosen) -> list[Tried
 
 _LOGS: Final[dict[Key, float]] = {}
 
-_SHARED: Final[list[_RunWorkers]] = []
+_SHARED: Final[list[_RunsByCopy]] = []
 
 
 def log(one: TriedRun) -> float:
@@ -126,17 +126,17 @@ def shared_out(runs: Sequence[Prepared], copies: int = 0) -> Generator[None]:
 
     def answer(asked: list[tuple[int, dict[str, Any], dict[Any, Any]]]) -> list[float | None]:
         allow(BUDGET)
-        return [_log_or_none(TriedRun(own[at], *others)) for at, *others in asked]
+        return [_log_or_none(TriedRun(own[at], constants, reached)) for at, constants, reached in asked]
 
     with ForkedWorkers(answer, copies) as workers:
-        _SHARED.append(_RunWorkers(workers, own))
+        _SHARED.append(_RunsByCopy(workers, own))
         try:
             yield
         finally:
             _SHARED.pop()
 
 
-class _RunWorkers:
+class _RunsByCopy:
     """Copies of this process, and whose each run is: models of a trainer are dealt to one after the other."""
 
     def __init__(self, workers: ForkedWorkers, runs: Sequence[Prepared]) -> None:
