@@ -47,12 +47,12 @@ def _add_the_small_ones(add: Callable[..., None]) -> None:
     scanned = {"sample": 2, "sequence": 8, "group": 2, "share": 3, "feature": 4, "state": 5}
     add("scan", scanned, "x dt b c a d bias", chunk=4)
     ruled = {"sample": 2, "sequence": 8, "head": 3, "key": 5, "value": 6, "place": 4}
-    add("delta_rule", ruled, "q k v dt e a bias", chunk=4)
+    for operands in ("q k v dt e a bias", "q k v g e"):
+        add("delta_rule", ruled, operands, chunk=4)
     add("index_scores", {"sample": 2, "query": 8, "head": 3, "key": 8, "feature": 5}, "q k g")
-    add("selective_scan", {"sample": 2, "sequence": 8, "channel": 6, "state": 4}, "x dt b c a d")
+    for operands in ("x dt b c a d", "x dt b c z a d bias"):
+        add("selective_scan", {"sample": 2, "sequence": 8, "channel": 6, "state": 4}, operands)
     add("short_convolution", {"sample": 2, "sequence": 8, "channel": 6, "tap": 4}, "x w b")
-    add("selective_scan", {"sample": 2, "channel": 6, "sequence": 8, "state": 5}, "x dt b c z a d bias")
-    add("delta_rule", {"sample": 2, "sequence": 8, "head": 3, "qk": 5, "value": 4, "chunk": 4}, "x q k g beta")
     add("unknown", {"read": 20, "item": 12}, "x", name="custom.op")
 
 

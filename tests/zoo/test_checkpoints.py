@@ -17,9 +17,10 @@ from typing import Any
 import msgspec
 import pytest
 
+import foretell
 from foretell import trust
 from foretell.errors import BadInput, ForetellError, MissingExtra
-from foretell.model import source
+from foretell.model import source, zoo
 from foretell.model.graph import Graph
 from foretell.model.importers import hf_classes, hf_config, torch_load
 from foretell.model.resize import with_samples
@@ -302,6 +303,37 @@ def test_scans_are_one_operator_each(name: str, kind: str, tmp_path: Path, monke
     assert counts == [4, 4] if kind == "selective_scan" else [3, 3]
     assert sum(block.times for block, _ in long.nodes()) == sum(block.times for block, _ in short.nodes())
     assert totals(long).parameters == totals(short).parameters
+
+
+@pytest.mark.parametrize(
+    ("name", "spec", "kind"),
+    [
+        ("mamba-1.4b-hf", "jamba:layers=2,hidden=2048,seq=256,dtype=bf16", "selective_scan"),
+        ("Qwen3-Next-80B-A3B-Instruct", "qwen3_next:layers=2,seq=256,dtype=bf16", "delta_rule"),
+    ],
+)
+def test_a_traced_scan_is_that_of_the_zoo(
+    name: str, spec: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many operations for as many numbers. A gate that the kernel has inside keeps two outputs more; what is left
+    of steps is kept by operators before the rule."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    file = shortened(name, tmp_path)
+    graphs = hf_classes.load(file, 2, 256, "bf16"), zoo.load(spec, 2)
+    both = [next((block, node) for block, node in graph.nodes() if node.kind == kind) for graph in graphs]
+    assert both[0][1].sizes() == both[1][1].sizes()
+    counts: list[list[Any]] = []
+    kept: list[set[str]] = []
+    for block, node in both:
+        names = {one.tensor: one.name for one in node.inputs}
+        kept.append({names.get(at) or block.tensors[at].name for at in node.keeps})
+        widths = dict.fromkeys((*names.values(), "y"), 2)
+        costs = [node.operator.part(part, node.sizes(), widths) for part in ("forward", "input_gradient")]
+        counts.append([(one.matrix, one.vector) for one in costs])
+    assert counts[0] == counts[1]
+    more = {"selective_scan": ({"z", "ungated"}, set()), "delta_rule": (set(), {"dt"})}
+    assert (kept[0] - kept[1], kept[1] - kept[0]) == more[kind]
+    assert foretell.predict(f"{file.parent}:as=hf", "8xh100", "dp8:zero3 +bf16", 8, seq=256).step_seconds > 0  # priced
 
 
 def test_a_configuration_that_the_zoo_reads_says_so() -> None:

@@ -12,7 +12,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, ClassVar
 
 from foretell.model.dims import Dim
-from foretell.model.operator import Need, Operator, OperatorPart, Sizes, Widths
+from foretell.model.operator import NOTHING, Need, Operator, OperatorPart, Sizes, Widths
 from foretell.units import Quantity, at_most, ceil_div, ceil_log2
 
 if TYPE_CHECKING:
@@ -25,7 +25,8 @@ CHUNK = 64
 class DeltaRule(Operator, frozen=True, tag="delta_rule"):
     """y[t] = S[t] q[t], where S[t] = d[t] S[t-1] (1 - e[t] k[t] k[t]^T) + e[t] v[t] k[t]^T, for each head.
 
-    d = exp(-exp(a) softplus(dt + bias)); `e` is how much of a value is written. q and k have length one.
+    d = exp(-exp(a) softplus(dt + bias)), or exp(g) where others made its logarithm; `e` is how much of a value is
+    written. q and k are divided by their lengths first.
     """
 
     chunk: int = CHUNK
@@ -35,6 +36,7 @@ class DeltaRule(Operator, frozen=True, tag="delta_rule"):
         "k": ("sample", "sequence", "head", "key"),
         "v": ("sample", "sequence", "head", "value"),
         "dt": ("sample", "sequence", "head"),
+        "g": ("sample", "sequence", "head"),
         "e": ("sample", "sequence", "head"),
         "a": ("head",),
         "bias": ("head",),
@@ -73,18 +75,22 @@ class DeltaRule(Operator, frozen=True, tag="delta_rule"):
         keys, values, state, inverse = self.products(n)
         products = 9 * keys + 5 * values + 8 * state + 2 * inverse
         scores = self.rows(n) * self.length(n)
-        inputs = self.bytes_of(("q", "k", "v", "dt", "e"), n, width)
+        inputs = self.bytes_of(("q", "k", "v", "dt", "g", "e"), n, width)
         read = 2 * inputs + 2 * self.bytes_of(("y",), n, width) + scores * width["v"]
         return OperatorPart(2 * products, 14 * scores, read, inputs, 9, 9, products, 2 * self._depth(n))
 
     def weight_gradient(self, n: Sizes, width: Widths) -> OperatorPart:
         """Sums of what the gradients of the inputs made."""
+        if not any(name in width for name in self.weight_operands):
+            return NOTHING
         dt = self.elements("dt", n)
         written = self.bytes_of(self.weight_operands, n, width)
         return OperatorPart(0, 4 * dt, 2 * dt * width["y"], written, 2, 2, dt, ceil_log2(dt))
 
     def keeps(self, needs: Collection[str]) -> tuple[str, ...]:
-        return ("unit_q", "unit_k", "length_q", "length_k", "v", "dt", "e", "sums", "inverse")
+        """Of `g` its sums are enough; `dt` is needed for the gradient of the softplus."""
+        steps = ("dt",) if "dt" in needs else ()
+        return ("unit_q", "unit_k", "length_q", "length_k", "v", *steps, "e", "sums", "inverse")
 
     def extras(self) -> dict[str, tuple[tuple[str, ...], str]]:
         places = ("sample", "sequence", "head")
