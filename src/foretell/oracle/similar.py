@@ -31,6 +31,9 @@ OF_OTHERS: Final = (("work", "device", "extent"), ("work", "device"), ("work",))
 """What a question and measured runs can have in common, the most first."""
 
 
+ANY: Final = "any device"
+
+
 class SimilarRuns(msgspec.Struct, frozen=True, kw_only=True):
     """Measured runs of one kind: errors are |predicted - measured| / measured."""
 
@@ -53,6 +56,7 @@ class SimilarAccuracy(msgspec.Struct, frozen=True, kw_only=True):
     study_runs: int  # how many of them are of that study
     trainer: str  # that was asked about
     trainer_runs: int  # measured runs of it, of this kind of model; fewer than `ENOUGH`: those above are of others
+    of_device: bool  # all ran on the device that was asked about; False: too few did, and these are of any
 
     @property
     def of_the_trainer(self) -> bool:
@@ -60,7 +64,7 @@ class SimilarAccuracy(msgspec.Struct, frozen=True, kw_only=True):
         return self.trainer_runs >= ENOUGH
 
     def __str__(self) -> str:
-        error, common = show_percent(self.median_error), ", ".join(self.alike)
+        error, common = show_percent(self.median_error), ", ".join((*self.alike, *(() if self.of_device else (ANY,))))
         share = "all" if self.study_runs == self.runs else "mostly" if 2 * self.study_runs > self.runs else "most"
         origin = f"{share} from {self.study_name}"
         if self.of_the_trainer:
@@ -122,11 +126,13 @@ def most_alike(work: str, trainer: str, device: str, extent: str) -> SimilarAccu
     for common in OF_THE_TRAINER if own >= ENOUGH else OF_OTHERS:
         alike = [one for one in groups() if all(getattr(one, name) == question[name] for name in common)]
         if sum(len(one.errors) for one in alike) >= ENOUGH:
-            return _quoted(alike, tuple(question[name] for name in common), trainer, own)
+            return _quoted(alike, tuple(question[name] for name in common), trainer, own, "device" in common)
     return None
 
 
-def _quoted(runs: Sequence[SimilarRuns], alike: tuple[str, ...], trainer: str, own: int) -> SimilarAccuracy:
+def _quoted(
+    runs: Sequence[SimilarRuns], alike: tuple[str, ...], trainer: str, own: int, of_device: bool
+) -> SimilarAccuracy:
     errors = [error for one in runs for error in one.errors]
     sizes: dict[str, int] = {}
     for one in runs:
@@ -141,4 +147,5 @@ def _quoted(runs: Sequence[SimilarRuns], alike: tuple[str, ...], trainer: str, o
         study_runs=sizes[study],
         trainer=trainer,
         trainer_runs=own,
+        of_device=of_device,
     )
