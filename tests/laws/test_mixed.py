@@ -98,8 +98,8 @@ def test_shares_take_the_whole_batch(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "what"),
     [
-        ({"plan": "tp8 dp2 +bf16"}, "data parallelism over all 16 ranks"),
-        ({"plan": "dp8 +bf16"}, "data parallelism over all 16 ranks"),
+        ({"plan": "tp8 dp2 +bf16"}, "data parallelism and pipelines over all ranks"),
+        ({"plan": "dp8 +bf16"}, "data parallelism and pipelines over all ranks"),
         ({"plan": "dp16 +bf16", "batch": 12}, "do not go into"),
         ({"plan": "dp16 +bf16 +m4", "batch": 72}, "no 4 equal micro-batches"),
         ({"plan": "dp16 +bf16", "forward": True}, "a training step"),

@@ -29,7 +29,7 @@ def test_what_is_over_the_budget_is_forgotten(monkeypatch: pytest.MonkeyPatch) -
     assert filled() > 2
     caches.make_room()
     assert filled() > 2, "there is room"
-    monkeypatch.setattr(caches, "BUDGET", -1)
+    monkeypatch.setattr(caches, "_budget", [-1])
     caches._limit.clear()
     caches.make_room()
     assert filled() == 0

@@ -172,7 +172,7 @@ def test_others_of_the_family_are_named_as_such() -> None:
 def test_the_nearest_version_is_named_first() -> None:
     assert unknown_model("llama6", zoo.names()).fix.startswith("others of that family: llama4")
     assert unknown_model("llama5-8b", zoo.names()).fix.startswith("others of that family: llama4, llama4-")
-    assert unknown_model("deepseek-v4", zoo.names()).fix.startswith("others of that family: deepseek-v3, deepseek-v2")
+    assert unknown_model("deepseek-v4", zoo.names()).fix.startswith("others of that family: deepseek-v3, deepseek-v3.2")
 
 
 def test_names_with_the_weights_that_timm_has() -> None:

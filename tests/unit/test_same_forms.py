@@ -56,6 +56,7 @@ def test_verbs_that_take_a_plan() -> None:
             "program",
             "predict",
             "fit",
+            "align",
             "capacity",
             "why",
             "whatif",

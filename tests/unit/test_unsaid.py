@@ -283,7 +283,10 @@ def test_16_bit_states() -> None:
     [
         (
             "megatron-bridge-0002",
-            "pp4:interleaved,v4,split=4x15/1 dp64:zero1,ep64 +m64 +recompute:mla_up_proj +mxfp8",
+            (
+                "pp4:interleaved,v4,split=4x15/1 dp64:zero1,ep64,hybridep +m64 +recompute:mla_up_proj +mxfp8 "
+                "+a2a-overlap +captured"
+            ),
             0,
             ["act_ckpt", "split"],
         ),

@@ -1,4 +1,4 @@
-"""All-to-all overlap: rows of experts travel while a pass of another micro-batch computes.
+"""Overlap of the rows of experts: they travel while a pass of another micro-batch computes.
 
 Megatron's batch-level overlap: once the pipeline is full, a forward and the backward of an earlier micro-batch run
 together, layer by layer. One forward more comes before the first backward, so that the two do not wait for each other.
