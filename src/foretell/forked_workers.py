@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
+import pickle
 import sys
 import traceback
 import warnings
@@ -20,7 +21,8 @@ from multiprocessing.connection import Connection, wait
 from typing import Any, NamedTuple, NoReturn
 
 from foretell import trust
-from foretell.processes import RankFailed, end_with_parent
+from foretell.errors import ForetellError
+from foretell.processes import end_with_parent
 
 
 def cores() -> int:
@@ -28,12 +30,21 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+class WorkerFailed(Exception):
+    """A copy that gave no answer: how it failed, and the end of its traceback."""
+
+    def __init__(self, how: str, trace: str = "") -> None:
+        super().__init__(f"a copy of this process {how}")
+        self.trace = trace
+
+
 class _Said(NamedTuple):
-    """An answer, or why there is none."""
+    """An answer, or why there is none: what was refused is raised as it is."""
 
     answer: Any
     problem: str = ""
     trace: str = ""
+    refused: ForetellError | None = None
 
 
 class ForkedWorkers:
@@ -48,7 +59,8 @@ class ForkedWorkers:
         context: Any = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
         for _ in range(self.count if self.count > 1 else 0):
             ours, theirs = context.Pipe()
-            process = context.Process(target=_answer_all, args=(self._answer, theirs), daemon=True)
+            others = [ours, *(end for _, end in self._started)]
+            process = context.Process(target=_answer_all, args=(self._answer, theirs, others), daemon=True)
             with warnings.catch_warnings(), trust.importing_nothing_from_here():
                 warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 on forks beside threads
                 process.start()
@@ -90,39 +102,50 @@ class ForkedWorkers:
         if not self._started:
             return [self._answer(one) for one in questions]
         for (_, ours), one in zip(self._started, questions, strict=True):
-            ours.send(one)
+            _send(ours, one)
         return [self._heard(ours) for _, ours in self._started]
 
     def _ask(self, ours: Connection, questions: Sequence[Any], left: Any, asked: dict[Connection, int]) -> None:
         at = next(left, None)
         if at is not None:
-            ours.send(questions[at])
+            _send(ours, questions[at])
             asked[ours] = at
 
     def _heard(self, ours: Connection) -> Any:
-        place = next(at for at, (_, other) in enumerate(self._started) if other is ours)
         try:
-            said: _Said = ours.recv()
-        except EOFError:
-            raise RankFailed(place, "ended without an answer") from None
+            said: _Said = pickle.loads(ours.recv_bytes())
+        except (EOFError, OSError):
+            raise WorkerFailed("ended without an answer") from None
+        if said.refused:
+            raise said.refused
         if said.problem:
-            raise RankFailed(place, f"failed: {said.problem}", said.trace)
+            raise WorkerFailed(f"failed: {said.problem}", said.trace)
         return said.answer
 
 
-def _answer_all(answer: Callable[[Any], Any], theirs: Connection) -> NoReturn:
-    """Whatever happens, the parent's code does not go on here."""
+def _send(ours: Connection, question: Any) -> None:
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # whoever waits for the answer hears of it
+        ours.send(question)
+
+
+def _answer_all(answer: Callable[[Any], Any], theirs: Connection, others: Sequence[Connection]) -> NoReturn:
+    """Whatever happens, the parent's code does not go on here; its ends are closed, so that its end is heard."""
     try:
         end_with_parent()
-        with contextlib.suppress(EOFError):
+        for end in others:
+            end.close()
+        with contextlib.suppress(EOFError, OSError):
             while True:
-                theirs.send(_said(answer, theirs.recv()))
+                theirs.send_bytes(_said(answer, theirs.recv()))
     finally:
         os._exit(0)
 
 
-def _said(answer: Callable[[Any], Any], question: Any) -> _Said:
+def _said(answer: Callable[[Any], Any], question: Any) -> bytes:
+    """As it is sent: an answer that cannot be is a failure like another."""
     try:
-        return _Said(answer(question))
+        return pickle.dumps(_Said(answer(question)))
+    except ForetellError as problem:
+        return pickle.dumps(_Said(None, refused=problem))
     except BaseException as problem:
-        return _Said(None, f"{type(problem).__name__}: {problem}", traceback.format_exc(limit=-3))
+        return pickle.dumps(_Said(None, f"{type(problem).__name__}: {problem}", traceback.format_exc(limit=-3)))

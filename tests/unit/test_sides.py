@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import sys
+from typing import Any
+
 import pytest
 
-from foretell.forked_workers import ForkedWorkers
-from foretell.processes import RankFailed
+from foretell.errors import BadInput
+from foretell.forked_workers import ForkedWorkers, WorkerFailed
 from foretell.validation import published, sides, tried
 from foretell.validation.in_view import slots_of
 from foretell.validation.left_out import misses_of, prepared
@@ -15,10 +20,14 @@ from foretell.validation.study import read
 from foretell.validation.tried import shared_out
 
 
-def _squared(number: int) -> int:
+def _squared(number: int) -> Any:
     if number < 0:
         raise ValueError(f"{number} is negative")
-    return number**2
+    if number == 99:
+        raise BadInput("99 is too much", where="here", fix="98")
+    if number == 98:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return (lambda: None) if number == 97 else number**2
 
 
 @pytest.mark.parametrize("copies", [1, 2, 3])
@@ -33,8 +42,26 @@ def test_answers_come_in_the_order_of_the_questions(copies: int):
 
 
 def test_what_fails_in_a_copy_is_told():
-    with ForkedWorkers(_squared, 2) as workers, pytest.raises(RankFailed, match="-3 is negative"):
+    with ForkedWorkers(_squared, 2) as workers, pytest.raises(WorkerFailed, match="-3 is negative"):
         workers.any_of([1, -3])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are copied on Linux alone")
+@pytest.mark.parametrize(("question", "said"), [(98, "ended without an answer"), (97, "failed: .*pickle")])
+def test_a_copy_that_ends_or_cannot_send_is_told(question: int, said: str):
+    with ForkedWorkers(_squared, 2) as workers:
+        with pytest.raises(WorkerFailed, match=said):
+            workers.any_of([question])
+        if question == 98:
+            with pytest.raises(WorkerFailed, match=said):
+                workers.each_of([1, 2])
+
+
+@pytest.mark.parametrize("copies", [1, 2])
+def test_bad_input_is_the_same_error_with_any_number_of_copies(copies: int):
+    with ForkedWorkers(_squared, copies) as workers, pytest.raises(BadInput, match="too much") as problem:
+        workers.any_of([99])
+    assert (problem.value.where, problem.value.fix) == ("here", "98")
 
 
 def test_runs_are_predicted_alike_by_any_number_of_copies(monkeypatch: pytest.MonkeyPatch):

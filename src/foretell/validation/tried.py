@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
+import os
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -124,8 +125,11 @@ def shared_out(runs: Sequence[Prepared], copies: int = 0) -> Generator[None]:
     own = list({one.name: one for one in runs}.values())
     own.sort(key=lambda one: (one.row.trainer, one.row.model, one.setting.graph.batch))
 
+    parent = os.getpid()
+
     def answer(asked: list[tuple[int, dict[str, Any], dict[Any, Any]]]) -> list[float | None]:
-        allow(BUDGET)
+        if os.getpid() != parent:  # a copy has no other task
+            allow(BUDGET)
         return [_log_or_none(TriedRun(own[at], constants, reached)) for at, constants, reached in asked]
 
     with ForkedWorkers(answer, copies) as workers:
