@@ -5,7 +5,9 @@ import pytest
 from agreement import assert_agrees, assert_same_names, predicted
 from foretell.errors import BadInput
 from foretell.model import zoo
+from foretell.model.source import load
 from foretell.model.zoo.llava import PRESETS
+from foretell.plan.facts import facts
 from language import assert_trains
 
 # As transformers counts the models of the hub: tower, projector and language model
@@ -40,3 +42,9 @@ def test_trains() -> None:
 def test_an_image_leaves_room_for_text() -> None:
     with pytest.raises(BadInput, match="seq=576"):
         zoo.load("llava:seq=576")
+
+
+def test_tokens_are_places_of_the_text() -> None:
+    """The tower attends over places of an image, of which there may be fewer."""
+    places = (32 // 8) ** 2
+    assert facts(load(f"llava:{SMALL}", 2)).sequence == 40 - places

@@ -31,7 +31,7 @@ class Facts(msgspec.Struct, frozen=True):
     layers: int
     trains: bool  # whether any weight is trained; else a step is a forward pass
     heads: int  # the fewest query heads of an attention
-    sequence: int  # the fewest queries of an attention; where there is none, positions of the samples
+    sequence: int  # the fewest queries of an attention; where there is none, or images beside text, places of the text
     given_sequence: bool  # whether the samples are sequences, so that their length can be chosen
     sample: str  # what people call one: sequence, image, sample
     experts: int
@@ -82,14 +82,15 @@ def _facts(graph: Graph) -> Facts:
     attention = [node.sizes() for _, node in graph.nodes() if isinstance(node.operator, Attention)]
     experts = [node.sizes()["expert"] for _, node in graph.nodes() if isinstance(node.operator, GroupedMatmul)]
     tables = [node.sizes()["vocab"] for _, node in graph.nodes() if isinstance(node.operator, Embedding)]
-    given = _positions(graph)
+    given, images = _positions(graph), _has_images(graph)
+    queries = () if given and images else (n["query"] for n in attention)
     return Facts(
         layers=len(layers(graph)),
         trains=trains(graph),
         heads=min((n["kv_head"] * n["share"] for n in attention), default=0),
-        sequence=min((n["query"] for n in attention), default=min(given, default=0)),
+        sequence=min(queries, default=min(given, default=0)),
         given_sequence=bool(given),
-        sample="sequence" if given else "image" if _has_images(graph) else "sample",
+        sample="sequence" if given else "image" if images else "sample",
         experts=min(experts, default=0),
         vocabulary=max(tables, default=0),
         costs=_costs(graph),

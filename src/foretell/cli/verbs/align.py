@@ -52,7 +52,7 @@ EXAMPLE = (
 @click.option("--reward", metavar="MODEL", help="The reward model, if it is not as large as the policy.")
 @click.option("--critic", metavar="MODEL", help="The critic, likewise.")
 @click.option("--rollout", metavar="WORD", help="Ranks of a replica that writes: tp4 (the fastest).")
-@click.option("--slots", type=int, metavar="N", help="AnswerLoad in flight on a replica, at most (1024).")
+@click.option("--slots", type=int, metavar="N", help="Answers in flight on a replica, at most (1024).")
 @click.option("--place", metavar="WORD", help="Rollouts together, host or apart (the fastest).")
 @click.option("--price", callback=read_price, metavar="P", help="Also print the cost, at this price of a GPU-hour.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
