@@ -77,6 +77,16 @@ def test_passes_in_pairs_are_what_predict_says() -> None:
         assert (said.step_seconds, said.memory_bytes) == (seconds, memory), plan
 
 
+def test_what_an_offloaded_optimizer_leaves_out_is_what_predict_leaves_out() -> None:
+    """DeepSpeed makes wide gradients for an update on the device, and none for one on the host."""
+    found = answer(TINY, batch=8, only=("dp", "offload"), trainer="deepspeed")
+    rows = list(found.found.plans.rows())
+    assert {"optimizer" in plan for plan, *_ in rows} == {True, False}
+    for plan, seconds, memory, _ in rows:
+        said = found.predicted(parse(plan))
+        assert (said.step_seconds, said.memory_bytes) == (seconds, memory), plan
+
+
 @pytest.mark.parametrize(("trainer", "paired"), [("megatron-core", True), ("pytorch", False)])
 def test_passes_in_pairs_are_tried_where_asked_for_and_the_trainer_has_them(trainer: str, paired: bool) -> None:
     found = answer(MIXTURE, batch=8, only=("dp", "a2a_overlap"), trainer=trainer)

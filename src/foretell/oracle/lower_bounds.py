@@ -13,7 +13,7 @@ whole spaces (`tests/laws/test_lower_bounds.py`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy
@@ -21,6 +21,7 @@ import numpy
 from foretell.cost.layer_cost import LayerCost
 from foretell.hardware.cluster import Cluster
 from foretell.model.graph import Graph
+from foretell.model.layers import pieces
 from foretell.model.operator import PARTS
 from foretell.model.operators.experts import GroupedMatmul
 from foretell.model.operators.matmul import Matmul
@@ -31,6 +32,7 @@ from foretell.plan.schedule import SLOT_KINDS
 from foretell.program.partition import PipelinePartition
 from foretell.program.rank_program import BlockKind, RankProgram
 from foretell.program.weight_state import WeightStatePlan
+from foretell.program.weights import Weight
 
 FOLDED = 1 - 4e-3
 """Steps of many micro-batches are folded, which comes out so much short where host and device take turns."""
@@ -153,7 +155,11 @@ def bytes_by_kind(
 ) -> Any:
     """Bytes of weights and states, and of gradients that rest, on a rank for a layer of each kind; those of several
     kinds are left out."""
-    own = {kind: [weight_state.on_axes(weight, local.sampled) for weight in local.weights(kind)] for kind in kinds}
+    layer = {(one.block, one.start, one.stop): one.layer for one in pieces(local.graph) if one.layer}
+    own = {
+        kind: [_in_layer(weight_state.on_axes(weight, local.sampled), layer, kind) for weight in local.weights(kind)]
+        for kind in kinds
+    }
     users: dict[tuple[int, int], int] = {}
     for weights in own.values():
         for weight in weights:
@@ -163,6 +169,11 @@ def bytes_by_kind(
         resting = weight_state.resting([one for one in own[kind] if users[one.key[:2]] == 1], versions=1)
         found.append(resting.weights + resting.states + (resting.gradients if gradients else 0.0))
     return numpy.array(found)
+
+
+def _in_layer(weight: Weight, layer: Mapping[tuple[int, int, int], str], kind: BlockKind) -> Weight:
+    """A weight of a kind with a layer that has it: some optimizers have other states for matrices of layers."""
+    return weight._replace(layer=layer.get(kind.operators, ""))
 
 
 def resting_bytes(counts: StageCounts, kinds: Any) -> Any:

@@ -145,6 +145,7 @@ class MeshRows:
         self.states: dict[Hashable, StateRow] = {}
         self.traffics: dict[Hashable, MeshTraffic] = {}
         self.sends: dict[Hashable, list[int]] = {}
+        self.gathered: dict[bool, float] = {}  # bytes for each parameter in the update, by whether it is on the host
 
     @functools.cached_property
     def allowed(self) -> list[int]:
@@ -167,7 +168,7 @@ class MeshRows:
         if wanted and len(variants.own):
             rows = [self._row(self.chosen[which], variants) for which in wanted]
             named = {"mesh": number, "place": variants.place, "microbatches": variants.microbatches}
-            own = {"which": numpy.array(wanted)[:, None], **self._plans(rows, variants).columns()}
+            own = {"which": numpy.array(wanted)[:, None], **self._plans(rows, variants, wanted).columns()}
             yield MeshPlans((len(wanted), len(variants.own)), {**named, **own})
 
     @property
@@ -232,7 +233,7 @@ class MeshRows:
                 first[key] = which
         return list(first.values())
 
-    def _plans(self, rows: Sequence[PolicyRow], variants: PipelineVariants) -> PlanRow:
+    def _plans(self, rows: Sequence[PolicyRow], variants: PipelineVariants, wanted: Sequence[int]) -> PlanRow:
         """All variants with each set of policies: a row of arrays for each set, and a column for each variant."""
         programs, sizes, sends, peaks, traffic, profile, overlap = zip(*rows, strict=True)
         return PlanRow(
@@ -245,23 +246,34 @@ class MeshRows:
             overlap=numpy.array(overlap)[:, None],
             splits=variants.splits,
             unrolled=variants.unrolled(self.parts, self.paired),
-            constants=self._constants(variants),
+            constants=self._constants(variants, wanted),
             size=numpy.array(sizes)[:, variants.count],
             signatures=variants.signatures,
         )
 
-    def _constants(self, variants: PipelineVariants) -> MemoryConstants:
-        """What a trainer adds to memory."""
+    def _constants(self, variants: PipelineVariants, wanted: Sequence[int]) -> MemoryConstants:
+        """What a trainer adds to memory with each set of policies."""
         each: Any = self.constants.streams  # the only figure that goes with the samples
-        return (
-            self.constants if isinstance(each, int | float) else self.constants._replace(streams=each[variants.count])
+        return self.constants._replace(
+            streams=each if isinstance(each, int | float) else each[variants.count],
+            gathered=numpy.array([[self._gathered(self.chosen[which])] for which in wanted]),
         )
 
     @functools.cached_property
     def constants(self) -> MemoryConstants:
-        """The same, for all counts of micro-batches."""
+        """The same with the first of them, for all counts of micro-batches."""
+        return self._constants_with(self.plan)
+
+    def _gathered(self, chosen: PolicySet) -> float:
+        """The only figure that goes with the policies: an optimizer on the host makes no copies on the device."""
+        offloads = chosen.plan.policy(Offload).optimizer
+        if offloads not in self.gathered:
+            self.gathered[offloads] = self._constants_with(Plan(self.axes, chosen.policies)).gathered
+        return self.gathered[offloads]
+
+    def _constants_with(self, plan: Plan) -> MemoryConstants:
         samples = numpy.array([self.space.job.batch // count for count in self.counts])
-        return memory_constants(self.parts.setting(self.plan), self.mesh, self.space.cluster, samples)
+        return memory_constants(self.parts.setting(plan), self.mesh, self.space.cluster, samples)
 
     # the pipelines
 

@@ -197,6 +197,7 @@ class _Search:
     def _add(self, axes: tuple[Strategy, ...], sample: bool = False) -> None:
         """The plans of a mesh that may win, all or none; of a sample those with few sets of policies."""
         found: list[MeshPlans] = []
+        counted = self.space.refused.copy() if id(axes) in self.sampled else None
         plans, before = 0, self.sampled.pop(id(axes), frozenset())
         for own in self.alike:
             rows = MeshRows(self.parts, axes, own)
@@ -205,6 +206,8 @@ class _Search:
             plans += len(wanted) * rows.ways
             if sample:
                 self.sampled[id(axes)] = self.sampled.get(id(axes), frozenset()) | set(wanted)
+        if counted is not None:  # of a mesh that was sampled, what is refused was counted then
+            self.space.refused = counted
         self.meshes.append(axes)
         self.blocks += found
         priced = sum(block.size for block in found)
