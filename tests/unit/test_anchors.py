@@ -72,7 +72,7 @@ def test_a_part_that_was_wrong_is_corrected_in_other_plans(foretell: Callable[..
     found = _predicted(foretell, "dp8:zero1 +bf16", "--anchor", file)
     other = _predicted(foretell, "dp8:zero1 +bf16")
     spread = bands().carried
-    alike = spread.links + spread.scale  # all that runs of one stack share of their messages
+    alike = spread.links + spread.scale + spread.axes  # all that runs of one stack share of their messages
     assert found["breakdown"]["exposed.dp"] == pytest.approx(
         3 ** (alike / (alike + spread.run)) * other["breakdown"]["exposed.dp"]
     )

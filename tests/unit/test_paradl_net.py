@@ -188,7 +188,7 @@ def files(draw: st.DrawFn) -> LayerFile:
     return LayerFile(draw(st.integers(1, 100)), sample, tuple(layers), "m", draw(st.sampled_from(["", "d"])))
 
 
-@pytest.mark.reaches(read=3, refused=5)
+@pytest.mark.reaches(read=3, refused=3)
 @given(files(), st.lists(lines | st.text(max_size=30), max_size=2), st.integers(0, 8))
 def test_any_text_is_read_or_refused(file: LayerFile, found: list[str], at: int) -> None:
     right = write(file).split("\n")

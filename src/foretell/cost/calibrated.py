@@ -147,8 +147,8 @@ def kernel_points(device: Device, found: Calibration) -> dict[str, list[Point]]:
             points[kind].append(point)
     for one in found.samples:
         if isinstance(one.about, UpdateSample):
-            kind, point = _update(one, one.about, device)
-            points[kind].append(point)
+            for kind, point in _update(one, one.about, device):
+                points[kind].append(point)
     return points
 
 
@@ -180,15 +180,18 @@ def _kernel(timed: TimedKernel, device: Device, started: InTurn | None) -> Itera
             yield kind, (first, second, log)
 
 
-def _update(one: Sample, about: UpdateSample, device: Device) -> tuple[str, Point]:
+def _update(one: Sample, about: UpdateSample, device: Device) -> Iterator[tuple[str, Point]]:
+    """None of so few parameters that the formula has no time beside the launch."""
     form = _optimizer_form(about)
     cost = update_rule(about.rule).cost(about.parameters, dict.fromkeys("wgs", form.weight))
     price = update_seconds(Update(about.rule, about.parameters, cost), device, form)
     said = float(price.seconds - price.launch)
+    if not said:
+        return
     seconds = one.mean if device.is_processor else one.p50  # a GPU's calls were timed several at once
     measured = max(seconds - float(price.launch), LEAST * seconds)
     first, second = (math.log2(float(size)) for size in sizes(cost))
-    return update_kind(about.rule, form), (first, second, math.log(measured / said))
+    yield update_kind(about.rule, form), (first, second, math.log(measured / said))
 
 
 def _optimizer_form(about: UpdateSample) -> Format:
