@@ -58,7 +58,9 @@ def test_caches_by_hand() -> None:
     assert some.bytes(1000) == some.bytes(128)
 
 
-@pytest.mark.parametrize("model", ["resnet50", "bert:layers=2", "deepseek-v2-lite"])
+@pytest.mark.parametrize(
+    "model", ["resnet50", "bert:layers=2", "deepseek-v2-lite", "jamba", "qwen3_next", "nemotron_h", "mamba2"]
+)
 def test_what_writes_no_tokens_is_refused(model: str) -> None:
     with pytest.raises(BadInput) as caught:
         caches(load(model, 1))
@@ -86,7 +88,7 @@ def test_rollouts_take_longer_where_there_is_more_to_write() -> None:
     assert usual.seconds < min(more.seconds, longer.seconds, tail.seconds, few.seconds)
     assert tail.tail_seconds > usual.tail_seconds
     assert written(answers, 4).weights_bytes < 0.3 * usual.weights_bytes
-    assert written(answers, gigabytes=4.0).slots < usual.slots == 64
+    assert written(answers, gigabytes=3.0).slots < usual.slots == 64
 
 
 def test_answers_all_alike_end_together() -> None:
@@ -104,6 +106,25 @@ def test_too_little_memory_is_refused() -> None:
     answers = AnswerLoad(prompts=8, each=1, prompt=256, lengths=all_alike(512))
     with pytest.raises(BadInput, match="hold no weights"):
         written(answers, gigabytes=2.0)
+
+
+def test_answers_of_one_length_are_full_together() -> None:
+    """By hand: 8,448 tokens of 128 KiB are 1.03 GiB of cache, of which 40 GiB beside 15 of weights hold 24."""
+    answers = AnswerLoad(prompts=512, each=1, prompt=256, lengths=all_alike(8192))
+    writer = Writer("llama3-8b", cluster("1xh100"), 1)
+    found = writer.write(answers, 1, 40 * 2**30)
+    assert found.slots == (40 * 2**30 - writer.weights) // (8448 * 131_072) == 24
+    assert found.cache_bytes == 24 * 8448 * 131_072
+
+
+@pytest.mark.parametrize("lengths", ["600,2048", "200,4096"])
+def test_the_cache_is_never_fuller_than_its_room(lengths: str) -> None:
+    """A place for one answer more would be, and less is room for fewer."""
+    answers = AnswerLoad(prompts=256, each=8, prompt=256, lengths=read_lengths(lengths))
+    some, fewer = (written(answers, gigabytes=room) for room in (4.0, 3.2))
+    more = written(answers, slots=some.slots + 1)
+    assert some.bytes <= 4e9 < more.bytes
+    assert fewer.bytes <= 3.2e9 and fewer.slots < some.slots
 
 
 # scores

@@ -30,6 +30,13 @@ def step(on: str, plan: str) -> Prediction:
     return predicted(question(on, plan))[1]
 
 
+def of_one_kind(place: Path, device: str) -> str:
+    """A file of the same cluster with one device."""
+    text, file = KINDS.read_text(), place / f"{device}.toml"
+    file.write_text(f'{text[: text.index("[[devices]]")]}device = "{device}"\n\n{text[text.index("[[levels]]") :]}')
+    return str(file)
+
+
 def split_of(found: Prediction) -> tuple[int, ...]:
     axis = parse(found.plan).axis(Pipeline)
     assert axis
@@ -42,10 +49,8 @@ def test_two_kinds_that_are_one_are_the_cluster_of_one(tmp_path: Path) -> None:
     file.write_text(ALIKE)
     for split in ("8/8", "10/6"):
         plan = PLAN.replace("pp2", f"pp2:split={split}")
-        whole = file.with_name("whole.toml")
-        first = ALIKE.index("[[devices]]")
-        whole.write_text(ALIKE[:first] + 'device = "h100"\n\n' + ALIKE[ALIKE.index("[[levels]]") :])
-        assert step(str(file), plan).step_seconds == pytest.approx(step(str(whole), plan).step_seconds, rel=1e-9)
+        whole = of_one_kind(tmp_path, "h100")
+        assert step(str(file), plan).step_seconds == pytest.approx(step(whole, plan).step_seconds, rel=1e-9)
 
 
 def test_the_faster_kind_has_more_layers_and_the_step_is_shorter_than_with_as_many() -> None:
@@ -80,6 +85,40 @@ def test_a_pass_through_all_stages_and_turns_of_the_slowest() -> None:
         said = (1 - 1 / turns) * (other[1].slowest - one[1].slowest)
         said += (sum(other[1].seconds) - sum(one[1].seconds)) / turns
         assert other[0] - one[0] == pytest.approx(said, abs=0.045 * one[0])
+
+
+WIDE = "llama3.2-1b:vocab=32000,hidden=4096,heads=32,ffn=14336,kv_heads=8,seq=4096"
+
+
+@pytest.mark.parametrize(("split", "fullest"), [("14/2", 0), ("10/6", 1), ("2/14", 1)])
+def test_a_stage_has_the_memory_of_the_kind_it_lies_on(tmp_path: Path, split: str, fullest: int) -> None:
+    """14 layers fill more than an A100 of 40 GB, but lie on an H100 of 80. Of 10 and 6 those have more bytes and these
+    less room."""
+    file = tmp_path / "unlike.toml"
+    file.write_text(KINDS.read_text().replace('"a100-80"', '"a100-40"'))
+    plan = f"pp2:split={split} dp8:zero1 +m8 +bf16"
+    found = predicted(question(str(file), plan, WIDE))[1]
+    alone = [predicted(question(of_one_kind(tmp_path, device), plan, WIDE))[1] for device in ("h100", "a100-40")]
+    assert found.memory.by_stage == tuple(one.memory.by_stage[at] for at, one in enumerate(alone))
+    assert found.memory_bytes == found.memory.device == found.memory.by_stage[fullest]
+    assert sum(found.memory.by_kind.values()) == pytest.approx(found.memory_bytes)
+    own = alone[fullest]
+    assert (found.capacity, found.usable, found.most) == (own.capacity, own.usable, own.most)
+    assert found.fits
+    assert f"on pipeline rank {fullest}" in found.memory.peak_moment
+    assert alone[1].fits == (split != "14/2")
+
+
+def test_the_fullest_for_its_device_is_told_though_another_stage_is_larger(tmp_path: Path) -> None:
+    """Of 10 layers on 80 GB and 6 on 24 GB the 6 have least room; if all were of that kind, the 10 would be fullest."""
+    file = tmp_path / "small.toml"
+    file.write_text(KINDS.read_text().replace('"a100-80"', '"a10"'))
+    found = predicted(question(str(file), "pp2:split=10/6 dp8:zero1 +m8 +bf16", WIDE))[1]
+    large, small = found.memory.by_stage
+    assert large > small == found.memory_bytes
+    assert sum(found.memory.by_kind.values()) == pytest.approx(small)
+    assert found.memory.peak_moment.endswith("on pipeline rank 1")
+    assert found.fits == (small <= found.usable)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ told as bytes: Pope et al. 2022 (efficiently scaling transformer inference, arXi
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -15,8 +15,15 @@ from foretell.errors import BadInput
 from foretell.model.dims import Loop
 from foretell.model.graph import Block, Graph, Node, Operand
 from foretell.model.operators.attention import Attention
+from foretell.model.operators.delta_rule import DeltaRule
 from foretell.model.operators.elementwise import Elementwise
+from foretell.model.operators.recurrent import Recurrent
+from foretell.model.operators.scan import Scan
+from foretell.model.operators.selective_scan import SelectiveScan
 from foretell.units import WIDTH, ceil_div
+
+STATES: Final = (Scan, SelectiveScan, DeltaRule, Recurrent)
+"""Operators whose state goes from token to token, whatever attention keeps beside it."""
 
 
 class LayerCache(NamedTuple):
@@ -35,6 +42,10 @@ class LayerCache(NamedTuple):
 
 def caches(graph: Graph) -> tuple[LayerCache, ...]:
     """What every layer keeps of the tokens before."""
+    states = {node.kind for block in graph.blocks for node in block.nodes if isinstance(node.operator, STATES)}
+    if states:
+        what = f"{graph.name} keeps states ({', '.join(sorted(states))}), which are not modelled as part of a cache"
+        raise BadInput(what, where="MODEL", fix="a model with attention in all layers: llama3-8b")
     found = [
         (block, node, node.operator)
         for block in graph.blocks

@@ -4,27 +4,35 @@ Every stage is priced on the device that it lies on: all ranks are taken to be o
 of the mixed cluster, and a stage's seconds are those of its own kind. Micro-batches pass all stages one after another
 and then come as fast as the slowest stage lets them: of `m` of them a step takes a pass through all stages and `m - 1`
 turns of the slowest (Huang et al. 2019, arXiv 1811.06965, section 2.3; the same of 1F1B, Narayanan et al. 2021, arXiv
-2104.04473, section 2.2.1). All else is that of the kind that takes longer alone. Layers are shared out so that the
-slowest stage is fastest, unless the plan says a split.
+2104.04473, section 2.2.1). Memory is that of each stage on its own kind; all else is that of the kind that takes
+longer alone. Layers are shared out so that the slowest stage is fastest, unless the plan says a split.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
+from foretell.compiling import real_row
+from foretell.cost.memory import MemoryUse
+from foretell.cost.price import priced
 from foretell.errors import BadInput
 from foretell.hardware.cluster import DeviceGroup
 from foretell.oracle.disturbed import stage_of
-from foretell.oracle.predict import Prediction, stage_work
+from foretell.oracle.predict import Prediction, stage_work, told_memory
 from foretell.oracle.request import Request
 from foretell.oracle.resolve import Resolved, resolve
+from foretell.oracle.verdict import VERDICTS, chance, needed_bytes, verdict
 from foretell.plan.facts import facts
 from foretell.plan.plan import Plan
 from foretell.plan.strategies.pipeline import Pipeline
+from foretell.timeline.engine import PARTS, is_compiled, kernels
+from foretell.timeline.memory_timeline import ALWAYS, PASS, UPDATE
+from foretell.timeline.plan_table import PlanTable, unrolled
+from foretell.timeline.unroll import is_array
 from foretell.units import show_percent, show_seconds
 
 PASSING = ("1f1b", "gpipe")
@@ -162,7 +170,6 @@ def _composed(
     shorter = (1 - 1 / turns) * (max(own) - split.slowest) + (sum(own) - sum(split.seconds)) / turns
     seconds = step.step_seconds - shorter
     rate = step.step_seconds / seconds
-    fullest = max((one for _, one in both), key=lambda one: one.needed_bytes / one.usable)
     groups = mixed.request.place.groups
     peak = sum(group.ranks * one.peak_flops for group, (_, one) in zip(groups, both, strict=True))
     peak /= mixed.request.place.ranks
@@ -177,17 +184,66 @@ def _composed(
         tokens_per_second=step.tokens_per_second * rate,
         utilisation=step.utilisation * rate * step.peak_flops / peak,
         peak_flops=peak,
-        memory_bytes=fullest.memory_bytes,
-        memory=fullest.memory,
-        memory_interval=fullest.memory_interval,
-        capacity=fullest.capacity,
-        usable=fullest.usable,
-        needed_bytes=fullest.needed_bytes,
-        fits=all(one.fits for _, one in both),
-        verdict=fullest.verdict,
-        chance=min(one.chance for _, one in both),
+        **_memory(mixed, both),
     )
     return asked, changed
+
+
+class StagePeak(NamedTuple):
+    """What a stage holds at most, and the prediction of the kind that it lies on, whose devices it has to fit."""
+
+    memory: MemoryUse
+    step: Prediction
+
+    @property
+    def outcome(self) -> int:
+        return VERDICTS.index(verdict(self.memory, self.step.usable, self.step.most))
+
+    @property
+    def filled(self) -> float:
+        return needed_bytes(self.memory) / self.step.usable
+
+    @property
+    def likely(self) -> float:
+        return chance(self.memory, self.step.most)
+
+
+def _memory(mixed: MixedStages, both: list[tuple[Resolved, Prediction]]) -> dict[str, Any]:
+    """The fields of a prediction that say whether memory is enough: of the stage that has least room on its own kind.
+    What a stage would hold on the other decides nothing."""
+    by_stage = tuple(both[kind][1].memory.by_stage[at] for at, kind in enumerate(mixed.kinds))
+    peaks: list[StagePeak] = []
+    for kind in (0, 1):
+        (asked, step), own = both[kind], [at for at, one in enumerate(mixed.kinds) if one == kind]
+        used = _fullest(step.memory, asked, own)
+        peaks.append(StagePeak(msgspec.structs.replace(used, by_stage=by_stage), step))
+    worst = max(peaks, key=lambda one: (one.outcome, one.filled))
+    told = {"memory_bytes": worst.memory.device, "memory": worst.memory, "capacity": worst.step.capacity}
+    told |= {"usable": worst.step.usable, "most": worst.step.most}
+    told |= told_memory(worst.memory, worst.step.usable, worst.step.most)
+    return told | {"chance": min(one.likely for one in peaks)}
+
+
+def _fullest(used: MemoryUse, asked: Resolved, own: list[int]) -> MemoryUse:
+    """What the fullest of these stages holds."""
+    at = max(own, key=lambda one: used.by_stage[one])
+    if used.by_stage[at] == used.device:
+        return used
+    plan, fast = priced(asked.setting, asked.place), is_compiled()
+    table, steps, engine = PlanTable(asked.place), unrolled(plan), kernels(fast)
+    table.add(plan, steps=steps)
+    tables, plans = table.tables(fast), table.plans(fast)
+    allocated, moment = engine.rank_memory(tables, plans, 0, at)
+    sizes = real_row(len(PARTS), is_array(tables.f))
+    engine.moment_bytes(tables, plans, 0, at, moment, sizes)
+    slot = None if moment == UPDATE else steps.moments.one(moment).slot
+    always = ALWAYS if slot else ALWAYS[:3]
+    parts = {name: size for name, size in zip(PARTS, map(float, sizes), strict=True) if size or name in always}
+    reserved, device, buffers = allocated * plan.constants.reserved, used.by_stage[at], plan.constants.communicators
+    parts |= {"allocator": reserved - allocated, "context": device - reserved - buffers}
+    parts |= {"communicators": buffers} if buffers else {}
+    what = f"{PASS[slot.kind]} pass of micro-batch {slot.microbatch}" if slot else "update of weights"
+    return MemoryUse(allocated, reserved, device, used.by_stage, parts, f"the {what} on pipeline rank {at}")
 
 
 def _told(mixed: MixedStages, best: SplitSeconds) -> str:

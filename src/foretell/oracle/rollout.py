@@ -5,16 +5,19 @@ every step writes one token for each answer in flight: it reads all weights, mul
 cache of all of them (Pope et al. 2022, arXiv 2211.05102, section 2; Yuan et al. 2024, arXiv 2402.16363). Products and
 collectives are priced as those of any forward pass, captured in a graph; the cache as bytes at the rate that
 memory-bound kernels reach. An answer that ends makes room for the next (Yu et al. 2022, Orca, OSDI), and the cache has
-no gaps (Kwon et al. 2023, arXiv 2309.06180). At the end fewer and fewer are left, which take as long as one.
+no gaps (Kwon et al. 2023, arXiv 2309.06180). So many are in flight that it holds them at every moment: all start
+together, and answers of like length are full together. At the end fewer and fewer are left, which take as long as one.
 
-Not modelled: what an engine's own scheduler, sampling and transfers to the host take, speculation, prefixes of prompts
-that answers share, and weights or caches in 8 bits.
+Not modelled: what an engine's own scheduler, sampling and transfers to the host take, speculation, answers that
+are stopped where the cache is full and begun again, prefixes of prompts that answers share, and weights or caches in 8
+bits.
 """
 
 from __future__ import annotations
 
 import functools
-from typing import Final
+from collections.abc import Iterator
+from typing import Final, NamedTuple
 
 import msgspec
 import numpy
@@ -74,7 +77,7 @@ class Rollout(msgspec.Struct, frozen=True, kw_only=True):
     cut: int  # ranks of a replica
     slots: int  # answers in flight on one
     weights_bytes: float  # on a rank
-    cache_bytes: float  # on a rank, all slots full
+    cache_bytes: float  # on a rank, at the moment when it holds most
     prefill_seconds: float
     decode_seconds: float
     tail_seconds: float  # of these, with less than half as many answers in flight as at first
@@ -86,6 +89,21 @@ class Rollout(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def bytes(self) -> float:
         return self.weights_bytes + self.cache_bytes
+
+
+class Span(NamedTuple):
+    """From one end of an answer to the next, as long as the same ones are in flight."""
+
+    steps: float
+    seen: numpy.ndarray  # tokens of each of them at its beginning
+
+    @property
+    def middle(self) -> numpy.ndarray:
+        return self.seen + self.steps / 2
+
+    @property
+    def end(self) -> numpy.ndarray:
+        return self.seen + self.steps
 
 
 class Writer:
@@ -124,56 +142,50 @@ class Writer:
         """Bytes on a rank, for one answer."""
         return sum(layer.bytes(tokens, self.cut) for layer in self.caches)
 
-    def slots(self, answers: AnswerLoad, room: float, most: int = SLOTS) -> int:
-        """Answers in flight that there is room for, as long as they are at a random moment."""
-        counts = numpy.array(answers.lengths.counts, dtype=float)
-        mean, square = (float((counts[:, 0] ** power * counts[:, 1]).sum()) for power in (1, 2))
-        live = answers.prompt + square / mean / 2  # Cox 1962, renewal theory: the age of what is seen at random
-        found = int((room - self.weights) // self.cache(live))
-        if found < 1 or room - self.weights < self.cache(answers.longest):
+    def slots(self, answers: AnswerLoad, lengths: numpy.ndarray, room: float, most: int = SLOTS) -> int:
+        """Answers in flight that there is room for at every moment of writing these."""
+        free = room - self.weights
+        if free < self.cache(answers.longest):
             what = f"{room / 2**30:.3g} GiB a rank hold no weights and one answer of {answers.longest:,} tokens"
             raise BadInput(what, where="--rollout", fix=f"--rollout tp{2 * self.cut}, or larger devices")
-        return min(most, found)
+
+        def holds(slots: int) -> bool:
+            return all(_cached(self, span.end) <= free for span in _spans(lengths, answers.prompt, slots))
+
+        found, beyond = 1, min(most, len(lengths))
+        if holds(beyond):
+            return beyond
+        while beyond - found > 1:
+            middle = (found + beyond) // 2
+            found, beyond = (middle, beyond) if holds(middle) else (found, middle)
+        return found
 
     def write(self, answers: AnswerLoad, replicas: int, room: float, most: int = SLOTS) -> Rollout:
         """All answers, shared out among replicas; the slowest counts, which has the longest of all."""
         own = -(-answers.count // replicas)
-        slots = min(self.slots(answers, room, most), own)
         lengths = _drawn(answers.lengths, own, answers.count)
+        slots = self.slots(answers, lengths, room, most)
         decode, tail = self._decode(lengths, answers.prompt, slots)
-        live = float(numpy.sort(lengths)[-slots:].mean()) / 2 + answers.prompt
         return Rollout(
             replicas=replicas,
             cut=self.cut,
             slots=slots,
             weights_bytes=self.weights,
-            cache_bytes=slots * self.cache(live),
+            cache_bytes=max(_cached(self, span.end) for span in _spans(lengths, answers.prompt, slots)),
             prefill_seconds=own * self.prefill(answers.prompt),
             decode_seconds=decode,
             tail_seconds=tail,
         )
 
     def _decode(self, lengths: numpy.ndarray, prompt: int, slots: int) -> tuple[float, float]:
-        """Seconds, and those of the tail: from one end of an answer to the next."""
+        """Seconds, and those of the tail."""
         rate = memory_rate(self.cluster.device)
-        waiting = list(lengths)
-        left = numpy.array([waiting.pop() for _ in range(slots)], dtype=float)
-        seen = numpy.full(slots, float(prompt))
         total = tail = 0.0
-        while len(left):
-            steps = float(left.min())
-            middle = seen + steps / 2
-            reading = _cached(self, middle) / rate
-            seconds = steps * (self._between(len(left)) + reading)
+        for span in _spans(lengths, prompt, slots):
+            answers = len(span.seen)
+            seconds = span.steps * (self._between(answers) + _cached(self, span.middle) / rate)
             total += seconds
-            tail += seconds if len(left) < slots / 2 else 0.0
-            left, seen = left - steps, seen + steps
-            more = left > 0
-            left, seen = left[more], seen[more]
-            free = min(slots - len(left), len(waiting))
-            if free:
-                left = numpy.append(left, [waiting.pop() for _ in range(free)])
-                seen = numpy.append(seen, numpy.full(free, float(prompt)))
+            tail += seconds if answers < slots / 2 else 0.0
         return total, tail
 
     def _between(self, answers: int) -> float:
@@ -185,8 +197,24 @@ class Writer:
         return (1 - share) * self.step(below) + share * self.step(2 * below)
 
 
+def _spans(lengths: numpy.ndarray, prompt: int, slots: int) -> Iterator[Span]:
+    """All answers, so many of them in flight; the last come first."""
+    waiting = list(lengths)
+    left, seen = numpy.empty(0), numpy.empty(0)
+    while waiting or len(left):
+        free = min(slots - len(left), len(waiting))
+        if free:
+            left = numpy.append(left, [waiting.pop() for _ in range(free)])
+            seen = numpy.append(seen, numpy.full(free, float(prompt)))
+        span = Span(float(left.min()), seen)
+        yield span
+        left, seen = left - span.steps, span.end
+        more = left > 0
+        left, seen = left[more], seen[more]
+
+
 def _cached(writer: Writer, tokens: numpy.ndarray) -> float:
-    """Bytes that a step reads, of all answers in flight."""
+    """Bytes of the cache on a rank, of all answers in flight."""
     found = 0.0
     for layer in writer.caches:
         seen = numpy.minimum(tokens, layer.window) if layer.window else tokens
