@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
-import pickle
 import sys
 import traceback
 import warnings
@@ -113,7 +112,7 @@ class ForkedWorkers:
 
     def _heard(self, ours: Connection) -> Any:
         try:
-            said: _Said = pickle.loads(ours.recv_bytes())
+            said: _Said = ours.recv()
         except (EOFError, OSError):
             raise WorkerFailed("ended without an answer") from None
         if said.refused:
@@ -136,16 +135,29 @@ def _answer_all(answer: Callable[[Any], Any], theirs: Connection, others: Sequen
             end.close()
         with contextlib.suppress(EOFError, OSError):
             while True:
-                theirs.send_bytes(_said(answer, theirs.recv()))
+                _tell(theirs, _said(answer, theirs.recv()))
     finally:
         os._exit(0)
 
 
-def _said(answer: Callable[[Any], Any], question: Any) -> bytes:
-    """As it is sent: an answer that cannot be is a failure like another."""
+def _said(answer: Callable[[Any], Any], question: Any) -> _Said:
     try:
-        return pickle.dumps(_Said(answer(question)))
+        return _Said(answer(question))
     except ForetellError as problem:
-        return pickle.dumps(_Said(None, refused=problem))
+        return _Said(None, refused=problem)
     except BaseException as problem:
-        return pickle.dumps(_Said(None, f"{type(problem).__name__}: {problem}", traceback.format_exc(limit=-3)))
+        return _failed(problem)
+
+
+def _failed(problem: BaseException) -> _Said:
+    return _Said(None, f"{type(problem).__name__}: {problem}", traceback.format_exc(limit=-3))
+
+
+def _tell(theirs: Connection, said: _Said) -> None:
+    """An answer that cannot be sent is a failure like another: nothing of it is on its way yet."""
+    try:
+        theirs.send(said)
+    except OSError:
+        raise
+    except Exception as problem:
+        theirs.send(_failed(problem))
