@@ -6,7 +6,6 @@ no guard around its own top level, and one that dies (killed for its memory) cos
 
 from __future__ import annotations
 
-import os
 import queue
 import threading
 from collections.abc import Generator, Iterator, Sequence
@@ -14,6 +13,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from foretell.forked_workers import cores
 from foretell.processes import ChildProcess, ProcessEnded, python
 from foretell.sweeping.answering import answered
 from foretell.sweeping.cell import BROKEN, SweepCell, SweepRow, row
@@ -25,12 +25,11 @@ THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_
 
 def answers(cells: Sequence[SweepCell], jobs: int) -> Generator[Done]:
     """Each cell's place and answer, in the order in which they are done. 0 jobs: one for each core."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    count = min(jobs or cores, len(cells))
+    count = min(jobs or cores(), len(cells))
     if count <= 1:
         yield from ((place, answered(cell)) for place, cell in enumerate(cells))
         return
-    workers = _Workers(cells, count, max(1, cores // count))
+    workers = _Workers(cells, count, max(1, cores() // count))
     try:
         yield from workers.answers()
     finally:
