@@ -10,7 +10,7 @@ import pytest
 
 from foretell.cli.members import KINDS, names, page
 from foretell.cli.members.term import having, terms
-from foretell.cli.rates import MEMORY, PARTS, memory_name, part_name
+from foretell.oracle.part_names import PARTS, part_name
 from foretell.timeline.observation import PHASES
 
 ALWAYS = ("describe",)
@@ -36,10 +36,10 @@ def test_words_of_the_lines_are_terms(word: str) -> None:
 def test_parts_of_a_step_and_of_memory_are_described() -> None:
     """Under the names they are shown with."""
     axes = ("tp", "dp+cp", "shard", "spatial.width", "ps")
-    parts = {part_name(key) for key in PHASES} | {part_name(f"exposed.{axis}") for axis in axes} | set(PARTS.values())
-    memory = {memory_name(kind) for kind in ("weights", "gradients", "activations", *MEMORY) if kind not in SELDOM}
+    parts = {part_name(key) for key in PHASES} | {part_name(f"exposed.{axis}") for axis in axes}
+    parts |= {part_name(key) for key in ("weights", "gradients", "activations", *PARTS) if key not in SELDOM}
     assert page("recompute").kind == "policy"
-    for word in (parts | memory) - {"recompute"}:
+    for word in parts - {"recompute"}:
         assert page(word).kind == "term", word
 
 

@@ -6,11 +6,12 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from foretell.cli.accuracy_lines import accuracy_line
-from foretell.cli.rates import gpus, part_name, sample_energy, step_lines
+from foretell.cli.rates import gpus, sample_energy, step_lines
 from foretell.cli.table import WIDTH, fit, folded
 from foretell.cli.training_options import HOUR, run_lines
 from foretell.oracle.headroom import ABOVE, CLOSE, FAILED, close
 from foretell.oracle.layouts import NEAR, layouts
+from foretell.oracle.part_names import part_name
 from foretell.oracle.planning import PlanningAnswer, Tried
 from foretell.oracle.predict import Prediction
 from foretell.oracle.priced_plans import Candidate

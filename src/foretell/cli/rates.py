@@ -1,16 +1,16 @@
 """The lines of a step as runs are reported: micro-batches, tokens/s/GPU, TFLOP/s/GPU, MFU, memory of what is usable.
 
 `step_lines` is what `predict`, `fit`, `why`, `whatif` and `plan` have in common; the single lines are there for pages
-that need one of them. What the parts of a step and of the memory are called on the screen is here too.
+that need one of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from foretell.hardware.cluster import PROCESSORS
-from foretell.oracle.rates import IMBALANCE, split_breakdown, step_rates
+from foretell.oracle.part_names import part_name
+from foretell.oracle.rates import split_breakdown, step_rates
 from foretell.oracle.verdict import FITS, RETRIES
 from foretell.units import show_bytes, show_count, show_of, show_percent, show_rate, show_seconds
 
@@ -150,57 +150,6 @@ def energy_lines(energy: StepEnergy, found: Prediction) -> Lines:
     ]
 
 
-# parts of a step and of memory
-
-PARTS: Final[Mapping[str, str]] = {
-    "input": "waiting for data",
-    "optimizer": "optimizer step",
-    "host": "waiting for the host",
-    "other": "host copies, other",
-    "paging": "paging to the host",
-    IMBALANCE: "stage imbalance",
-}
-
-COMMUNICATION: Final[Mapping[str, str]] = {
-    "shard": "DP shard",
-    "ps": "parameter server",
-    "local": "local SGD",
-}
-"""Axes that are not said by their letters."""
-
-MEMORY: Final[Mapping[str, str]] = {
-    "states": "optimizer states",
-    "working": "temporary buffers",
-    "workspace": "library workspaces",
-    "allocator": "allocator overhead",
-    "context": "device context",
-    "communicators": "communicators",
-    "trainer's copies": "trainer's buffers",
-    "resting": "weights, gradients and states",
-    "held by streams": "held by communication streams",
-    "update's copies": "copies in the optimizer step",
-}
-
-
-def part_name(key: str) -> str:
-    """A part of a step as people say it: `exposed.tp` is exposed TP communication."""
-    first, _, axes = key.partition(".")
-    if first != "exposed" or not axes:
-        return PARTS.get(key, key)
-    return f"exposed {'+'.join(map(_axis, axes.split('+')))} communication"
-
-
-def _axis(name: str) -> str:
-    word, _, more = name.partition(".")
-    said = COMMUNICATION.get(word, word.upper() if len(word) == 2 else word)
-    return f"{said} ({more})" if more else said
-
-
-def memory_name(kind: str) -> str:
-    """A kind of memory as people say it."""
-    return MEMORY.get(kind, kind)
-
-
 def shown_breakdown(found: Prediction) -> dict[str, float]:
     """The parts of a step by the names they are shown with; the bubble apart from the stage imbalance."""
     return {part_name(key): seconds for key, seconds in split_breakdown(found).items()}
@@ -208,4 +157,4 @@ def shown_breakdown(found: Prediction) -> dict[str, float]:
 
 def shown_memory(found: Prediction) -> dict[str, float]:
     """The bytes of the fullest rank by the names they are shown with."""
-    return {memory_name(kind): size for kind, size in found.memory.by_kind.items()}
+    return {part_name(kind): size for kind, size in found.memory.by_kind.items()}

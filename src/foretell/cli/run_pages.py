@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from foretell.cli.parts import largest_first, parts_table
-from foretell.cli.rates import part_name
 from foretell.cli.table import WIDTH, fit, folded_lines, table
+from foretell.oracle.part_names import part_name
 from foretell.units import show_bytes, show_percent, show_rate
 
 if TYPE_CHECKING:

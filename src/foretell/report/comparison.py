@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from foretell.cost.memory import WORK
 from foretell.oracle.explain import Bottleneck
+from foretell.oracle.part_names import part_name
 from foretell.oracle.predict import Prediction
 from foretell.plan.text import parse
 from foretell.report.bibliography import papers
@@ -52,7 +53,7 @@ def both_cards(predicted: Prediction, measured: Observation) -> Iterator[Card]:
 def time_section(predicted: Prediction, measured: Observation) -> Section:
     """Part by part."""
     rows = tuple(
-        (name, show_seconds(before), show_seconds(after), f"{(before - after) / measured.step_seconds:+.1%}")
+        (part_name(name), show_seconds(before), show_seconds(after), f"{(before - after) / measured.step_seconds:+.1%}")
         for name, before, after in _both(predicted.breakdown, measured.breakdown)
     )
     bars = {"predicted": predicted.breakdown, "measured": measured.breakdown}
@@ -71,7 +72,7 @@ def _memory(predicted: Prediction, measured: Observation) -> Section:
         takes="has",
         unit=byte_unit(max(sum(before.values()), sum(after.values()))),
     )
-    rows = tuple((name, show_bytes(one), show_bytes(other)) for name, one, other in _both(before, after))
+    rows = tuple((part_name(name), show_bytes(one), show_bytes(other)) for name, one, other in _both(before, after))
     told = f"The memory peak is predicted during {predicted.memory.peak_moment}."
     return Section("Memory", told, (chart,), ("tensors", "predicted", "measured"), rows)
 

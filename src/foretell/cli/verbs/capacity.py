@@ -9,7 +9,6 @@ import click
 from foretell.cli.main import NOTHING_FITS
 from foretell.cli.notes import tell_notes
 from foretell.cli.parts import largest_first, parts_table
-from foretell.cli.rates import memory_name
 from foretell.cli.request_options import (
     BATCH,
     BATCH_PER_RANK,
@@ -24,6 +23,7 @@ from foretell.cli.request_options import (
 )
 from foretell.cli.table import folded
 from foretell.errors import BadInput
+from foretell.oracle.part_names import part_name
 from foretell.units import show_bytes, show_of
 
 if TYPE_CHECKING:
@@ -71,6 +71,6 @@ def _page(found: Capacity) -> str:
         ("", f"peak during {found.peak_moment}"),
         ("step", f"not answered: {found.reason}"),
     ]
-    parts = largest_first({memory_name(kind): size for kind, size in found.by_kind.items()}, 1.0)
+    parts = largest_first({part_name(kind): size for kind, size in found.by_kind.items()}, 1.0)
     page = [folded(text, 14, f"{name:<14}") for name, text in lines]
     return "\n".join([*page, "", parts_table("tensors, worst rank", parts, found.tensor_bytes, show_bytes)])

@@ -19,7 +19,6 @@ from foretell.cli.rates import (
     carbon_lines,
     energy_lines,
     gpus,
-    part_name,
     shown_breakdown,
     shown_memory,
     step_lines,
@@ -28,6 +27,7 @@ from foretell.cli.request_options import FORWARD, MEASURED, ONE_PLAN, asks, unde
 from foretell.cli.table import WIDTH, fit, folded, table
 from foretell.cli.training_options import HOUR, run_lines, trained
 from foretell.errors import BadInput
+from foretell.oracle.part_names import part_name
 from foretell.units import show_bytes, show_of, show_percent, show_rate, show_seconds
 
 if TYPE_CHECKING:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from foretell.oracle.part_names import part_name
 from foretell.report import svg
 from foretell.report.plot import BarRows, PlotAxis, or_zero
 from foretell.report.svg import COLOURS, LEFT, LETTER, Chart, Shown
@@ -30,19 +31,12 @@ OWN = {
 }
 """Colours that a part has in every chart, as in the timeline; others have those that are left."""
 
-WORDS = {"bubble": "pipeline bubble", "host": "waiting for the host", "input": "waiting for input"}
-
-
-def words(part: str) -> str:
-    """A part of a step as a person would call it."""
-    axis = part.removeprefix("exposed.")
-    return WORDS.get(part, part) if axis == part else f"exposed {axis.upper()} communication"
-
 
 def labels(part: str) -> tuple[str, ...]:
     """What may stand in a bar, the longest first."""
     axis = part.removeprefix("exposed.")
-    return (words(part), part) if axis == part else (words(part), f"exposed {axis.upper()}", axis.upper())
+    whole = part_name(part)
+    return (whole, part) if axis == part else (whole, whole.removesuffix(" communication"), axis.upper())
 
 
 def phases(breakdowns: Sequence[Mapping[str, float]]) -> list[str]:
@@ -97,7 +91,7 @@ def draw(
             label = next((one for one in labels(phase) if end - start > 7 * len(one) + 8), "")
             if label:
                 drawn += svg.text((start + end) / 2, y + tall / 2 + 4, label, "middle", f"inside on{colour[phase]}")
-            plot.draw(drawn, tip=f"{words(phase)}: {show(seconds)}, {seconds / whole:.1%} of {name}")
+            plot.draw(drawn, tip=f"{part_name(phase)}: {show(seconds)}, {seconds / whole:.1%} of {name}")
             rows.append((name, phase, show(seconds), f"{seconds / whole:.1%}"))
             at += seconds
         if intervals and name in intervals:
@@ -111,7 +105,7 @@ def draw(
         told=f"{told}. The longest part is {names[0]}." if names else told,
         columns=("step", "part", "time", "share"),
         rows=rows,
-        legend=((colour[name], words(name)) for name in names),
+        legend=((colour[name], part_name(name)) for name in names),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from foretell.oracle.part_names import part_name
 from foretell.report import svg
 from foretell.report.plot import BarRows, PlotAxis, or_zero
 from foretell.report.svg import COLOURS, LEFT, RIGHT, TOP, WIDTH, Chart, byte_unit
@@ -18,7 +19,7 @@ NEAR = 1 / 3
 
 def draw(by_kind: Mapping[str, float], usable: float, capacity: float, moment: str) -> Chart:
     """A bar a kind, largest first, and one for all together with the room that there is."""
-    kinds = [(name, size) for name, size in sorted(by_kind.items(), key=lambda one: -one[1]) if size >= 1]
+    kinds = [(part_name(name), size) for name, size in sorted(by_kind.items(), key=lambda one: -one[1]) if size >= 1]
     whole = sum(size for _, size in kinds)
     near = whole > NEAR * usable
     most = 1.02 * max(whole, capacity) if near else 1.25 * whole

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import msgspec
 
+from foretell.oracle.part_names import part_name
 from foretell.oracle.predict import Prediction
 from foretell.oracle.written import StepAnswer, written
 from foretell.report.charts import breakdown
@@ -83,7 +84,7 @@ def _most(first: Prediction, second: Prediction, faster: bool) -> str:
         return ""
     times, each = (second.batch, "step") if first.batch == second.batch else (1, "sample")
     way = "less" if faster else "more"
-    return f" Most of it is {breakdown.words(name)}: {show_seconds(gains[name] * times)} {way} a {each}."
+    return f" Most of it is {part_name(name)}: {show_seconds(gains[name] * times)} {way} a {each}."
 
 
 def _of_a_sample(found: Prediction, part: str) -> float:
@@ -142,7 +143,7 @@ def _parts(
     show: Callable[[float], str], first: Mapping[str, float], second: Mapping[str, float]
 ) -> Iterator[tuple[str, ...]]:
     for name in breakdown.phases([first, second]):
-        yield _row(breakdown.words(name), show, first.get(name, 0.0), second.get(name, 0.0))
+        yield _row(part_name(name), show, first.get(name, 0.0), second.get(name, 0.0))
 
 
 def _row(name: str, show: Callable[[float], str], first: float, second: float) -> tuple[str, ...]:
