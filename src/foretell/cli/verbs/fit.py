@@ -171,13 +171,20 @@ def _memory(found: Fit) -> str:
 
 
 def _changes(found: Fit) -> str:
+    """What would fit; the command that is proposed stays on the cluster that was asked about, where one does."""
+    from foretell.plan.text import parse
+    from foretell.plan.policies.lora import Lora
+
     header = ["what would fit", "memory", "samples/s", "micro-batch"]
     rows: list[list[str]] = []
     for change in found.changes:
         room = show_of(change.memory_bytes, change.usable)
         rows.append([change.what, room, show_rate(change.samples_per_second), f"{change.micro_batch:,}"])
-    first = found.changes[0]
-    return f"{table(header, rows)}\n{folded(f'try {_command(found, first)}', 4)}"
+    here = [change for change in found.changes if change.cluster == found.cluster]
+    lines = [table(header, rows), folded(f"try {_command(found, [*here, *found.changes][0])}", 4)]
+    if any(parse(change.plan).policy(Lora).rank for change in here):
+        lines.append(folded(f"all ways to fine-tune it: foretell fit {found.model} --on {found.cluster} --tuning", 4))
+    return "\n".join(lines)
 
 
 def _command(found: Fit, change: PlanChange) -> str:
