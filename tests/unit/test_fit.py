@@ -349,15 +349,6 @@ def test_what_does_not_fit_says_when_and_what_would(foretell: Any) -> None:
     assert max(map(len, (ran.out + ran.err).splitlines())) <= 80 + len(LARGE)
 
 
-def test_what_is_proposed_stays_on_the_cluster(foretell: Any) -> None:
-    """Where some change does; who may have adapters is told of all ways to fine-tune."""
-    ran = foretell("llama3-8b", "--on", "rtx4090", "--seq", "2048")
-    assert ran.code == 1
-    assert "\n+lora16 +nf4 " in ran.out and "\non h200 " in ran.out
-    assert "\ntry foretell fit llama3-8b --on rtx4090 --plan 'dp1 +lora16" in ran.out.replace("\n    ", " ")
-    assert "foretell fit llama3-8b --on rtx4090 --tuning" in ran.out.replace("\n    ", " ")
-
-
 def test_refused_plans_are_named_not_predicted(foretell: Any) -> None:
     ran = foretell("llama3-8b", "--on", "8xh100", "--trainer", "fsdp")
     assert "refused: fsdp: dp8:zero1" in ran.out

@@ -143,3 +143,12 @@ def test_what_it_does_not_take(foretell: Any) -> None:
         assert ran.code == 2
         assert words[0] in ran.err
     assert foretell("fit", "resnet50", "--on", "1xrtx4090", "--tuning").code == 2
+
+
+def test_what_is_proposed_stays_on_the_cluster(foretell: Any) -> None:
+    """Where some change does; who may have adapters is told of all ways to fine-tune."""
+    ran = foretell("fit", "llama3-8b", "--on", "rtx4090", "--seq", "2048")
+    assert ran.code == 1
+    assert "\n+lora16 +nf4 " in ran.out and "\non h200 " in ran.out
+    assert "\ntry foretell fit llama3-8b --on rtx4090 --plan 'dp1 +bf16 +lora16" in ran.out.replace("\n    ", " ")
+    assert "foretell fit llama3-8b --on rtx4090 --tuning" in ran.out.replace("\n    ", " ")

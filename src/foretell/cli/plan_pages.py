@@ -219,10 +219,8 @@ def _spent(step: Prediction, best: Prediction) -> list[str]:
     found = {name: here.get(name, 0.0) - there.get(name, 0.0) for name in dict.fromkeys((*here, *there))}
     first = sorted(found, key=lambda name: -abs(found[name]))[:DISTINGUISH]
     worth = [name for name in first if abs(found[name]) >= 0.1 * abs(found[first[0]]) > 0]
-    told = ", ".join(
-        f"{part_name(name)} {'+' if found[name] > 0 else '-'}{seconds(abs(found[name]))}" for name in worth
-    )
-    return [told] if told else []
+    told = (f"{part_name(name)} {'+' if found[name] > 0 else '-'}{seconds(abs(found[name]))}" for name in worth)
+    return [", ".join(told)] if worth else []
 
 
 def by_first_axis(breakdown: Mapping[str, float]) -> dict[str, float]:

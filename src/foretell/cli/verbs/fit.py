@@ -172,8 +172,8 @@ def _memory(found: Fit) -> str:
 
 def _changes(found: Fit) -> str:
     """What would fit; the command that is proposed stays on the cluster that was asked about, where one does."""
-    from foretell.plan.text import parse
     from foretell.plan.policies.lora import Lora
+    from foretell.plan.text import parse
 
     header = ["what would fit", "memory", "samples/s", "micro-batch"]
     rows: list[list[str]] = []
