@@ -82,7 +82,7 @@ def check(found: Program, rule: Recomputation) -> None:
     """A layer frees what it makes, and works again as often as its rule says."""
     layout = found.rank_program.layout
     plain, made = RankProgram(layout, NOTHING), RankProgram(layout, rule)
-    marks = made.bodies.recomputed
+    marks = made.writes.recomputed
     for kind in kinds(found):
         assert left_over(made, kind) == left_over(plain, kind)
         forward = (plain.bodies.forward(kind.block, at, at + 1, "").actions for at in range(kind.start, kind.stop))

@@ -235,8 +235,11 @@ def layout(
     samples: Quantity = 0,
 ) -> Layout:
     """Spread a model over all axes. Where none of them shares samples out, there may be an array of them."""
-    like = graph if any(axis.splitting.shares_samples for axis in axes) else skeleton(graph)
-    spreads = tuple(propagate(like, axis, conventions) for axis in axes)
+    shared = any(axis.splitting.shares_samples for axis in axes)
+    like = graph if shared else skeleton(graph)
+    spreads = tuple(
+        propagate(like if axis.splitting.asks_samples else skeleton(graph), axis, conventions) for axis in axes
+    )
     count = graph.batch if isinstance(samples, int) and samples == 0 else samples
     said = (padding or {}, imbalance, *conventions.of_bodies)
     bare = Layout(like, count, axes, spreads, {}, *said)
