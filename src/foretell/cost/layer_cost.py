@@ -49,7 +49,7 @@ def _figures(local: RankProgram, kind: BlockKind, prices: Prices) -> LayerCost:
         return _with_copies(layer_cost(local.resident, kind, prices), seconds, prices.trainer.storage.offloads_beside)
     passes = local.work(kind)
     wraps = wraps_of(local.layout, kind, passes[1])
-    ahead, back = (prices.body(actions, local.layout.priced, wraps) for actions in passes)
+    ahead, back = (prices.body(actions, local.layout.alike.priced, wraps) for actions in passes)
     costs = [(ahead if slot == "F" else back).of(slot) for slot in SLOT_KINDS]
     parts = tuple(parts_of(cost) for cost in costs)
     return LayerCost(

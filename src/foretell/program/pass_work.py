@@ -27,6 +27,7 @@ class PassWork:
 
     def __init__(self, layout: Layout, rule: Recomputation) -> None:
         self.layout = layout
+        self.moved = {(at, moment.node) for at, moment in layout.travels}
         like = skeleton(layout.graph)
         by_compiler = compiled_convolutions(like) if layout.compiled else frozenset[tuple[int, int]]()
         self.turned = turned_convolutions(like) | by_compiler
@@ -54,28 +55,38 @@ class PassWork:
         return tuple(actions)
 
     def _forward(self, at: int, index: int, again: bool) -> Iterator[Action]:
+        done = self.compute(at, index, self.layout.graph.blocks[at].nodes[index], "forward", again)
+        if (at, index) not in self.moved:
+            yield from done
+            return
         moving = self.layout.moving
         yield from moving(at, TrafficMoment(index, "forward", after=False, gradient=False))
-        yield from self.compute(at, index, self.layout.graph.blocks[at].nodes[index], "forward", again)
+        yield from done
         yield from moving(at, TrafficMoment(index, "forward", after=True, gradient=False))
 
     def _backward(self, at: int, index: int, node: Node) -> Iterator[Action]:
+        inputs = self.compute(at, index, node, "input_gradient")
+        weights = self.compute(at, index, node, "weight_gradient")
+        if (at, index) not in self.moved:
+            yield from (*inputs, *weights)
+            return
         moving = self.layout.moving
         yield from moving(at, TrafficMoment(index, "backward", after=True, gradient=True))
         yield from moving(at, TrafficMoment(index, "backward", after=False, gradient=False))
-        yield from self.compute(at, index, node, "input_gradient")
+        yield from inputs
         yield from moving(at, TrafficMoment(index, "backward", after=False, gradient=True))
-        yield from self.compute(at, index, node, "weight_gradient")
+        yield from weights
 
     def compute(self, at: int, index: int, node: Node, part: str, again: bool = False) -> tuple[Compute, ...]:
         """A part of an operator, if it costs anything; whatever runs again, it is the same one."""
-        known = self.layout.computed
-        if (at, index, part, False) not in known:
-            known[at, index, part, False] = tuple(self._computed(at, index, node, part))
-        if again and (at, index, part, True) not in known:
-            first = known[at, index, part, False]
-            known[at, index, part, True] = tuple(msgspec.structs.replace(one, again=True) for one in first)
-        return known[at, index, part, again]
+        layout, known = self.layout, self.layout.computed.get((at, index))
+        if known is None:
+            known = layout.computed[at, index] = layout.alike.parts.setdefault(layout.sizes_key(at, index), {})
+        if (part, False) not in known:
+            known[part, False] = tuple(self._computed(at, index, node, part))
+        if (part, again) not in known:
+            known[part, True] = tuple(msgspec.structs.replace(one, again=True) for one in known[part, False])
+        return known[part, again]
 
     def _computed(self, at: int, index: int, node: Node, part: str) -> Iterator[Compute]:
         sizes = self.layout.sizes(at, index)
