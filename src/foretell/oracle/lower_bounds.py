@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy
 
 from foretell.cost.layer_cost import LayerCost
+from foretell.cost.prices import Prices
 from foretell.hardware.cluster import Cluster
 from foretell.model.graph import Graph
 from foretell.model.layers import pieces
@@ -116,6 +117,18 @@ def layer_seconds(costs: Sequence[Sequence[LayerCost]], sizes: Sequence[int]) ->
     )
     launches = numpy.array([row(kind, 0, "launches") + row(kind, 1, "launches") for kind in kinds])
     return LayerSeconds(forward, backward, numpy.minimum(backward, inputs + weights), launches)
+
+
+def layer_waits(local: RankProgram, kinds: Sequence[BlockKind], prices: Prices, several: int) -> Any:
+    """Seconds of messages of each kind of layer that nothing hides, in both passes: rows of arrays."""
+    nothing = numpy.zeros(max(1, several))
+    return numpy.array([sum(map(prices.waited, local.messages(kind)), nothing) for kind in kinds])
+
+
+def least_waits(counts: StageCounts, waits: Any, at: Any, microbatches: Any) -> Any:
+    """Of plans with so many micro-batches, whose numbers of samples are `at` these places: ranks share out at best
+    equally what all layers wait for. It needs no price of a kernel, and excludes whole ways to divide layers."""
+    return (counts.work.mean(axis=0) @ waits)[at] * microbatches * ROUNDING
 
 
 class RankSeconds(NamedTuple):

@@ -7,6 +7,7 @@ programs than they ask the memory of.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 import msgspec
 
@@ -20,6 +21,12 @@ from foretell.program.casts import casting, operand_widths
 from foretell.program.recomputed import Recomputed, recomputed
 from foretell.program.sharding.layout import Layout, TrafficMoment, has_weight_gradient
 from foretell.program.weight_copies import widening
+
+FORWARD: Final = (("forward", False, False), ("forward", True, False))
+"""When something travels around an operator: what it reads, and what it made."""
+
+BACKWARD: Final = (("backward", True, True), ("backward", False, False), ("backward", False, True))
+"""The same in the backward pass: the gradient of what it made, what it reads once more, the gradient of that."""
 
 
 class PassWork:
@@ -54,15 +61,21 @@ class PassWork:
                 actions += self._backward(at, index, block.nodes[index])
         return tuple(actions)
 
+    def messages(self, at: int, start: int, stop: int) -> Iterator[Communicate]:
+        """Of both passes, whatever runs again."""
+        for index in range(start, stop):
+            if (at, index) in self.moved:
+                back = BACKWARD if self.layout.graph.blocks[at].nodes[index].gradients else ()
+                for moment in (*FORWARD, *back):
+                    yield from self.layout.moving(at, TrafficMoment(index, *moment))
+
     def _forward(self, at: int, index: int, again: bool) -> Iterator[Action]:
         done = self.compute(at, index, self.layout.graph.blocks[at].nodes[index], "forward", again)
         if (at, index) not in self.moved:
             yield from done
             return
-        moving = self.layout.moving
-        yield from moving(at, TrafficMoment(index, "forward", after=False, gradient=False))
-        yield from done
-        yield from moving(at, TrafficMoment(index, "forward", after=True, gradient=False))
+        before, after = (self.layout.moving(at, TrafficMoment(index, *moment)) for moment in FORWARD)
+        yield from (*before, *done, *after)
 
     def _backward(self, at: int, index: int, node: Node) -> Iterator[Action]:
         inputs = self.compute(at, index, node, "input_gradient")
@@ -70,12 +83,8 @@ class PassWork:
         if (at, index) not in self.moved:
             yield from (*inputs, *weights)
             return
-        moving = self.layout.moving
-        yield from moving(at, TrafficMoment(index, "backward", after=True, gradient=True))
-        yield from moving(at, TrafficMoment(index, "backward", after=False, gradient=False))
-        yield from inputs
-        yield from moving(at, TrafficMoment(index, "backward", after=False, gradient=True))
-        yield from weights
+        given, read, passed = (self.layout.moving(at, TrafficMoment(index, *moment)) for moment in BACKWARD)
+        yield from (*given, *read, *inputs, *passed, *weights)
 
     def compute(self, at: int, index: int, node: Node, part: str, again: bool = False) -> tuple[Compute, ...]:
         """A part of an operator, if it costs anything; whatever runs again, it is the same one."""

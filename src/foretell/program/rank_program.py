@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from foretell.model.graph import Node
@@ -16,7 +16,7 @@ from foretell.model.layers import EqualLayers
 from foretell.model.operators.cross_entropy import CrossEntropy
 from foretell.model.resize import skeleton
 from foretell.plan.recomputation import Recomputation
-from foretell.program.action import Actions, Allocate, Copy, Free
+from foretell.program.action import Actions, Allocate, Communicate, Copy, Free
 from foretell.program.activation_memory import (
     LayerMemory,
     MemoryProfile,
@@ -90,6 +90,10 @@ class RankProgram:
         """What a kind of layer computes and sends in its forward and its backward pass."""
         writes = self.plain.writes if kind.spared else self.writes
         return writes.forward(*kind.operators), writes.backward(*kind.operators)
+
+    def messages(self, kind: BlockKind) -> Iterator[Communicate]:
+        """What a kind of layer sends in both passes, whatever runs again."""
+        return self.writes.messages(*kind.operators)
 
     def bodies_of(self, kind: BlockKind) -> Bodies:
         """Where the passes of a kind of layer are written: with what runs again, or without."""
