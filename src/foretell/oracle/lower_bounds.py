@@ -4,8 +4,11 @@ A rank's device is busy for all of its layers with all micro-batches, messages t
 host for all of their launches. It does not begin before the first micro-batch has gone forward through the stages
 before its first one; and where its last slot is that stage's backward pass, the last micro-batch still has to go back
 through them. What is left out (weight traffic, updates, sends between stages, waits in between) only adds to this, so
-no plan is priced below its bound. So are messages that may run beside another pass. Of memory it counts weights and
-optimizer states alone.
+no plan is priced below its bound. So are messages that may run beside another pass. Of memory it counts what rests,
+and the activations of micro-batches under way.
+
+Ranks wait on average for the messages of all layers in equal shares: this alone is asked first, since it needs no price
+of a kernel.
 
 The search leaves plans out by these (`oracle.search`); a law holds them to the full price of every plan of
 whole spaces (`tests/laws/test_lower_bounds.py`).
