@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from itertools import permutations
+from itertools import permutations, product
 from math import prod
 
 import pytest
@@ -11,10 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foretell.model.operator import NOTHING, OperatorPart
+from foretell.model.resize import skeleton, with_samples
 from foretell.model.totals import totals
 from foretell.plan.members import strategies as all_strategies
 from foretell.plan.text import parse
 from foretell.program.expanded import ExpandedProgram
+from foretell.program.mesh import mesh
+from foretell.program.sharding.propagate import propagate
 from foretell.program.verify import verify
 from law_examples import reached
 from program_cases import WIDTH, Found, load, matrix_flops, program, traffic, work
@@ -413,3 +416,12 @@ def test_the_order_of_axes_changes_only_strides(model: str, axes: tuple[str, ...
             (alike, [work(made, place) for place in places(made)], sorted((a.name, a.ranks) for a in made.axes))
         )
     assert all(other == found[0] for other in found)
+
+
+@pytest.mark.parametrize("plan", ["tp2", "tp4:sp", "cp2:ring", "cp4:alltoall", "dp2:ep2,etp1 tp2"])
+@pytest.mark.parametrize("model", [LLAMA, GPT, MIXTURE, f"deepseek:{SIZES}"], ids=lambda model: model.partition(":")[0])
+def test_axes_that_ask_for_no_samples_divide_all_numbers_of_them_alike(model: str, plan: str) -> None:
+    asked = [axis for axis in mesh(parse(plan)) if not axis.splitting.asks_samples]
+    graph = load(model, 4)
+    for axis, samples in product(asked, (1, 2, 3, 4, 8, 16, 64)):
+        assert propagate(with_samples(graph, samples), axis) == propagate(skeleton(graph), axis)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from zlib import crc32
 
 import pytest
@@ -13,11 +14,12 @@ from foretell.model.graph import Block, Node
 from foretell.model.operators.attention import Attention
 from foretell.plan.policies.recompute import Recompute
 from foretell.plan.recomputation import Recomputation, Saving, recomputations
-from foretell.program.action import Allocate, Compute, Free
+from foretell.program.action import Allocate, Communicate, Compute, Free
 from foretell.program.lifetimes import storage_number
 from foretell.program.program import Program
 from foretell.program.rank_program import BlockKind, RankProgram
 from foretell.program.recomputed import recomputed
+from foretell.program.sharding.layout import Computations
 from law_examples import examples
 from program_cases import left_after_forward, lowered
 
@@ -82,7 +84,8 @@ def check(found: Program, rule: Recomputation) -> None:
     """A layer frees what it makes, and works again as often as its rule says."""
     layout = found.rank_program.layout
     plain, made = RankProgram(layout, NOTHING), RankProgram(layout, rule)
-    marks = made.bodies.recomputed
+    alone = RankProgram(replace(layout, alike=Computations({}, {})), rule)
+    marks = made.writes.recomputed
     for kind in kinds(found):
         assert left_over(made, kind) == left_over(plain, kind)
         forward = (plain.bodies.forward(kind.block, at, at + 1, "").actions for at in range(kind.start, kind.stop))
@@ -94,6 +97,12 @@ def check(found: Program, rule: Recomputation) -> None:
             if at in again and isinstance(action, Compute)
         )
         assert worked_again(made, kind) == expected
+        bodies = tuple(
+            tuple(one for one in body if not isinstance(one, Allocate | Free)) for body in made.actions(kind)
+        )
+        assert made.work(kind) == bodies == alone.work(kind)  # also of what other layouts have computed
+        sent = (one for one in (action for body in bodies for action in body) if isinstance(one, Communicate))
+        assert marks.again or Counter(map(repr, made.messages(kind))) == Counter(map(repr, sent))
 
 
 @pytest.mark.parametrize("name", recomputations())

@@ -9,12 +9,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import foretell as package
 from foretell.cli.plan_pages import by_first_axis, differences
 from foretell.cli.plan_questions import counts
 from foretell.cli.progress import Progress
+from foretell.cli.searched import looked_at
 from foretell.errors import BadInput, MissingExtra
 from foretell.oracle.space import Space
 from foretell.plan.text import parse
@@ -359,6 +361,15 @@ def test_an_interrupted_search_says_how_much_it_saw(foretell: Any, monkeypatch: 
     page = " ".join(foretell(*asked).out.split())
     assert f"interrupted: {100 * answer['seen']:.0f} % of {answer['meshes']} meshes looked at" in page
     assert answer["stopped"] == "interrupted"
+    assert f"of the {100 * answer['seen']:.0f} % of all meshes that were looked at" in page
+
+
+@pytest.mark.parametrize(("seen", "said"), [(2e-4, "less than 1 %"), (0.3, "30 %"), (0.999, "99 %")])
+def test_a_part_of_a_space_is_never_told_as_all_or_nothing(seen: float, said: str) -> None:
+    whole = package.plan(TINY, "4xh100", batch=8, only=["dp"])
+    found = msgspec.structs.replace(whole, seen=seen)
+    assert looked_at(found) == f" of the {said} of all meshes that were looked at"
+    assert looked_at(whole) == ""
 
 
 # The time box, and what is left out. -----------------------------------------------------------------

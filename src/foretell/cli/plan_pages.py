@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from foretell.cli.accuracy_lines import accuracy_line
 from foretell.cli.rates import gpus, sample_energy, step_lines
+from foretell.cli.searched import SMALL, amount, looked_at, stopped
 from foretell.cli.table import WIDTH, fit, folded
 from foretell.cli.training_options import HOUR, run_lines
 from foretell.oracle.headroom import ABOVE, CLOSE, FAILED, close
@@ -18,7 +19,6 @@ from foretell.oracle.priced_plans import Candidate
 from foretell.oracle.ratios import order_right
 from foretell.oracle.recommend import SLOWER
 from foretell.oracle.search import SearchResult
-from foretell.oracle.search_result import OUT_OF_TIME
 from foretell.plan.plan import Plan, axis_text, policy_text
 from foretell.plan.policies.recompute import Recompute
 from foretell.plan.strategies.pipeline import Pipeline
@@ -79,7 +79,7 @@ def _headline(answer: PlanningAnswer, by: str) -> Iterator[tuple[str, str]]:
     if by in HEADLINES:
         yield "", f"{plans}, {HEADLINES[by]}"
     elif found.fastest is None or found.fastest.plan == found.best.plan:
-        yield "", f"{plans}, the fastest"
+        yield "", f"{plans}, the fastest{looked_at(found)}"
     else:
         yield "", _reason(answer, found.best, found.fastest)
 
@@ -89,9 +89,10 @@ def _reason(answer: PlanningAnswer, best: Candidate, fastest: Candidate) -> str:
     slower, effort = best.step_seconds / fastest.step_seconds - 1, answer.question.effort
     room = f"that fits with {show_percent(effort.chance, 0)}"
     room = room if effort.headroom is None else f"with {show_percent(effort.headroom, 0)} head-room"
+    looked = looked_at(answer.found)
     if slower > SLOWER:
-        return f"the fastest plan {room}, {show_percent(slower)} slower than the fastest of all"
-    return f"the simplest plan {room}, at most {show_percent(SLOWER, 0)} slower than the fastest"
+        return f"the fastest plan {room}, {show_percent(slower)} slower than the fastest{looked or ' of all'}"
+    return f"the simplest plan {room}, at most {show_percent(SLOWER, 0)} slower than the fastest{looked}"
 
 
 def _beside(answer: PlanningAnswer) -> Iterator[tuple[str, str]]:
@@ -162,9 +163,6 @@ FINER = {
     "parts": ("every axis is for the whole model", "an axis for a part of the model", "border of one axis"),
 }
 """How a choice is called where it is not made, where it is, and any other."""
-
-SMALL = 0.0005
-"""A part of a step that is printed as nothing."""
 
 
 def _closeness(answer: PlanningAnswer, step: Prediction) -> Iterator[tuple[str, str]]:
@@ -287,42 +285,6 @@ def _refused(answer: PlanningAnswer) -> list[str]:
     return [listed(["refused", "rule, and the first plan it refused"], rows)]
 
 
-def amount(found: SearchResult, everything: bool = True) -> str:
-    """How much was looked at, what is proven of the rest, and how long it took."""
-    refused = found.candidates - found.evaluated
-    counts = [f"{found.evaluated:,} plans priced"]
-    counts += [f"{found.excluded:,} pruned by lower bounds"] if found.excluded else []
-    counts += [f"{refused:,} refused"] if refused else []
-    lines = [f"{', '.join(counts)}, {found.seconds:.3g} s"]
-    if not found.complete:
-        lines.append(_stopped(found))
-    elif found.best is not None:
-        lines.append(_proven(found))
-    if not everything:
-        lines.append("--all prints the best plan of each mesh, the Pareto front, and what was refused")
-    return "\n".join(folded(line, 2) for line in lines)
-
-
-def _proven(found: SearchResult) -> str:
-    """What is known of all plans that are not in front: of the space, and of stages and parts chosen for some."""
-    fastest = found.fastest or found.best
-    assert fastest is not None
-    if found.least_seconds >= (1 - SMALL) * fastest.step_seconds:
-        return "the fastest plan is proven optimal in this space"
-    more = show_percent(1 - found.least_seconds / fastest.step_seconds)
-    return f"the fastest plan is proven optimal in this space; other stages or parts gain at most {more}"
-
-
-def _stopped(found: SearchResult) -> str:
-    """How much of the space was seen, and what could still be faster."""
-    if found.seen == 1.0:
-        return f"{found.stopped} while stages and parts were chosen: all meshes were looked at"
-    share, gap = (show_percent(one, 0) for one in (found.seen, found.gap))
-    least = f"; no plan can be faster than {seconds(found.least_seconds)}, {gap} less" if found.gap else ""
-    more = "; --seconds 120 looks further" if found.stopped == OUT_OF_TIME else ""
-    return f"{found.stopped}: {share} of {found.meshes:,} meshes looked at, the likely ones first{least}{more}"
-
-
 # several searches
 
 
@@ -379,7 +341,7 @@ def nothing_page(answer: PlanningAnswer, tried: Sequence[Tried]) -> str:
     over = nearest.memory_bytes - found.capacity
     first = f"No plan of {fit(found.model, 40)} fits {found.cluster}: {found.evaluated:,} were priced."
     if not found.complete and found.seen < 1:
-        first = f"No plan found so far fits {found.cluster}; {_stopped(found)}"
+        first = f"No plan found so far fits {found.cluster}; {stopped(found)}"
     lines = [
         ("", first),
         ("nearest", nearest.plan),

@@ -47,9 +47,9 @@ def _figures(local: RankProgram, kind: BlockKind, prices: Prices) -> LayerCost:
     if local is not local.resident:
         seconds = local.copied(kind) / prices.host_bandwidth
         return _with_copies(layer_cost(local.resident, kind, prices), seconds, prices.trainer.storage.offloads_beside)
-    passes = local.actions(kind)
+    passes = local.work(kind)
     wraps = wraps_of(local.layout, kind, passes[1])
-    ahead, back = (prices.body(actions, local.layout.priced, wraps) for actions in passes)
+    ahead, back = (prices.body(actions, local.layout.alike.priced, wraps) for actions in passes)
     costs = [(ahead if slot == "F" else back).of(slot) for slot in SLOT_KINDS]
     parts = tuple(parts_of(cost) for cost in costs)
     return LayerCost(

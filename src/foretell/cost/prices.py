@@ -203,6 +203,14 @@ class Prices:
             cost.launches += around_message(message, self.trainer.wrapped)
             self._around(message, cost)
 
+    def waited(self, message: Communicate) -> Quantity:
+        """Seconds of a layer's message where it is certain that nothing runs beside it, else none."""
+        if message.kind in ("send", "receive") or message.what in HIDES:
+            return 0.0
+        product = message.axes == (AxisName.TP,) and (self.trainer.tensor.overlap or self.trainer.tensor.pieces)
+        rows = self.trainer.experts.beside and AxisName.EP in message.axes and message.kind == "all-to-all"
+        return 0.0 if product or rows else self.message(message)
+
     def _around(self, message: Communicate, cost: Cost) -> None:
         seconds = self.around(message)
         if message.what == TrafficKind.ACTIVATIONS:

@@ -6,16 +6,19 @@ larger micro-batches are priced one by one, and for bounds, where last digits do
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple
+
+import numpy
 
 from foretell.cost.layer_cost import layer_cost
 from foretell.cost.memory import convolution_block
 from foretell.cost.prices import Prices
 from foretell.model.graph import Graph
 from foretell.model.resize import SAMPLE
-from foretell.oracle.lower_bounds import LayerSeconds, layer_seconds
+from foretell.oracle.lower_bounds import LayerSeconds, layer_seconds, layer_waits
 from foretell.plan.plan import Plan
 from foretell.plan.policy import Policy
 from foretell.plan.recomputation import Recomputation
@@ -71,15 +74,6 @@ class Programs(NamedTuple):
     layouts: int  # a number, the same for programs that differ in what runs again
 
 
-class RoughPrograms(NamedTuple):
-    """The same for bounds alone: all numbers of samples as arrays, whose last digits may be others."""
-
-    number: int
-    place: dict[int, int]
-    parts: tuple[tuple[RankProgram, int], ...]
-    seconds: LayerSeconds  # of its layers, for each number of samples
-
-
 class LocalQuestion(NamedTuple):
     """What a local program depends on."""
 
@@ -103,6 +97,29 @@ class LocalPart(NamedTuple):
     local: RankProgram
     several: int  # how many at once; 0: one alone
     samples: tuple[int, ...]
+
+
+class RoughPrograms:
+    """The same for bounds alone: all numbers of samples as arrays, whose last digits may be others.
+
+    Priced when that is asked for: messages say of most ways to divide layers that they cannot win.
+    """
+
+    def __init__(self, number: int, asked: LocalQuestion, parts: Sequence[LocalPart]) -> None:
+        self.number, self.place, self.parts = number, _places(parts), tuple(parts)
+        self._kinds, self._prices = asked.model.kinds, asked.prices
+
+    @functools.cached_property
+    def seconds(self) -> LayerSeconds:
+        """Of its layers, for each number of samples."""
+        costs = [[layer_cost(local, kind, self._prices) for kind in self._kinds] for local, *_ in self.parts]
+        return layer_seconds(costs, [several for _, several, _ in self.parts])
+
+    @functools.cached_property
+    def waits(self) -> Any:
+        """The same of messages that nothing hides: a row for each kind of layer."""
+        each = (layer_waits(local, self._kinds, self._prices, several) for local, several, _ in self.parts)
+        return numpy.concatenate(list(each), axis=1)
 
 
 class LocalPrograms:
@@ -134,10 +151,7 @@ class LocalPrograms:
         key = (asked.where, asked.chosen.local, asked.executed.number, asked.prices.splits, samples)
         if key not in self._rough:
             parts = self._locals(asked, samples, ROUGH * asked.model.exact)
-            costs = [[layer_cost(local, kind, asked.prices) for kind in asked.model.kinds] for local, *_ in parts]
-            each = tuple((local, several) for local, several, _ in parts)
-            seconds = layer_seconds(costs, [several for _, several in each])
-            self._rough[key] = RoughPrograms(len(self._rough), _places(parts), each, seconds)
+            self._rough[key] = RoughPrograms(len(self._rough), asked, parts)
         return self._rough[key]
 
     def _samples(self, asked: LocalQuestion) -> tuple[int, ...]:

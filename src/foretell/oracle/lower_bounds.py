@@ -4,8 +4,11 @@ A rank's device is busy for all of its layers with all micro-batches, messages t
 host for all of their launches. It does not begin before the first micro-batch has gone forward through the stages
 before its first one; and where its last slot is that stage's backward pass, the last micro-batch still has to go back
 through them. What is left out (weight traffic, updates, sends between stages, waits in between) only adds to this, so
-no plan is priced below its bound. So are messages that may run beside another pass. Of memory it counts weights and
-optimizer states alone.
+no plan is priced below its bound. So are messages that may run beside another pass. Of memory it counts what rests,
+and the activations of micro-batches under way.
+
+Ranks wait on average for the messages of all layers in equal shares: this alone is asked first, since it needs no price
+of a kernel.
 
 The search leaves plans out by these (`oracle.search`); a law holds them to the full price of every plan of
 whole spaces (`tests/laws/test_lower_bounds.py`).
@@ -19,6 +22,7 @@ from typing import Any, NamedTuple
 import numpy
 
 from foretell.cost.layer_cost import LayerCost
+from foretell.cost.prices import Prices
 from foretell.hardware.cluster import Cluster
 from foretell.model.graph import Graph
 from foretell.model.layers import pieces
@@ -116,6 +120,18 @@ def layer_seconds(costs: Sequence[Sequence[LayerCost]], sizes: Sequence[int]) ->
     )
     launches = numpy.array([row(kind, 0, "launches") + row(kind, 1, "launches") for kind in kinds])
     return LayerSeconds(forward, backward, numpy.minimum(backward, inputs + weights), launches)
+
+
+def layer_waits(local: RankProgram, kinds: Sequence[BlockKind], prices: Prices, several: int) -> Any:
+    """Seconds of messages of each kind of layer that nothing hides, in both passes: rows of arrays."""
+    nothing = numpy.zeros(max(1, several))
+    return numpy.array([sum(map(prices.waited, local.messages(kind)), nothing) for kind in kinds])
+
+
+def least_waits(counts: StageCounts, waits: Any, at: Any, microbatches: Any) -> Any:
+    """Of plans with so many micro-batches, whose numbers of samples are `at` these places: ranks share out at best
+    equally what all layers wait for. It needs no price of a kernel, and excludes whole ways to divide layers."""
+    return (counts.work.mean(axis=0) @ waits)[at] * microbatches * ROUNDING
 
 
 class RankSeconds(NamedTuple):

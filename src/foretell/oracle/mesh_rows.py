@@ -12,7 +12,7 @@ from foretell.cost.host import overlap_share
 from foretell.cost.memory import MemoryConstants, memory_constants
 from foretell.cost.prices import Prices
 from foretell.oracle.local_programs import Executed, LocalQuestion, PolicySet, Programs, RoughPrograms
-from foretell.oracle.lower_bounds import ROUNDING
+from foretell.oracle.lower_bounds import ROUNDING, least_waits
 from foretell.oracle.mesh_bounds import MeshBounds
 from foretell.oracle.parts import PartitionRow, Parts, StageTraffic, StateRow
 from foretell.plan.job import batch_ranks
@@ -190,6 +190,11 @@ class MeshRows:
                 sizes, counts = at[variants.count[mine]], variants.microbatches[mine]
                 found[mine] = bounds.least_seconds(programs, pipeline, how.launch_profile, sizes, counts)
         return bounds.seconds[key]
+
+    def least_waits(self, which: int) -> float:
+        """Seconds that none of them is faster than, since its layers wait for messages so long."""
+        programs, samples, counts = self._running(which)[1], self._places, numpy.array(self.counts)
+        return float(least_waits(self._variants().pipelines[0].counts, programs.waits, samples(programs), counts).min())
 
     def least_bytes(self, bounds: MeshBounds, which: int, alive: Any = None, room: float = float("inf")) -> Any:
         """The same of bytes, of variants that are alive (None: of all); where what rests needs more than `room`, of

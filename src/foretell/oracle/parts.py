@@ -203,7 +203,7 @@ class Parts:
         """What each stage signature keeps of a micro-batch, and holds at most in its forward pass, without what weights
         add: rows of a figure for each number of samples."""
         kept, peaks = list[Any](), list[Any]()
-        for local, several in programs.parts:
+        for local, several, _ in programs.parts:
             how, shape = _Activations(local, chosen.held, chosen.plan, variant.cut.ranks > 1), max(1, several)
             each = [self._held(how, own, WeightBuffers()) for own in variant.cut.signature_runs]
             kept.append(numpy.stack([numpy.broadcast_to(one.kept, shape) for one in each]))

@@ -59,8 +59,11 @@ to others."""
 SMALL = 150
 """Meshes up to which a space is priced as a whole: it takes a second or two."""
 
-FIRST, WAVE = 200, 3_001
+FIRST, WAVE = 200, 1_000
 """The same where plans that cannot win are left out: the first time, and each time after that."""
+
+MANY = 8
+"""Meshes with plans that may win after which these are priced, however few they are: their parts took longer."""
 
 FEW = 3_000
 """Plans for which compiling, half a minute on a machine that never did it, does not pay."""
@@ -140,7 +143,7 @@ class _Search:
             for axes in self._meshes():
                 self._add(axes, self.sampling)
                 self.watch(self._so_far())
-                if self.waiting >= self._enough():
+                if self._enough():
                     self._evaluate()
                 if time.perf_counter() - start - self.compiling > self.effort.seconds:
                     stopped = OUT_OF_TIME
@@ -190,9 +193,11 @@ class _Search:
                 best[family] = min(best[family], float(taken))
         return lambda axes: best[_family(axes)]
 
-    def _enough(self) -> int:
-        """Plans that are worth pricing: at first few, so that what cannot win is soon known."""
-        return CHUNK if not self._prunes else FIRST if not self.done else WAVE
+    def _enough(self) -> bool:
+        """Whether plans wait that are worth pricing: at first few, so that what cannot win is soon known."""
+        if not self._prunes:
+            return self.waiting >= CHUNK
+        return self.waiting >= (WAVE if self.done else FIRST) or len(self.blocks) >= MANY
 
     def _add(self, axes: tuple[Strategy, ...], sample: bool = False) -> None:
         """The plans of a mesh that may win, all or none; of a sample those with few sets of policies."""
@@ -224,7 +229,7 @@ class _Search:
         if not self._prunes or not rows.ways or self.roomy == float("inf"):
             return dict.fromkeys(wanted, rows.everything)
         limit = self.roomy * (1 + self.effort.margin)
-        if all(least(rows.least_seconds(self.bounds, which)) > limit for which in rows.plainest()):
+        if all(self._too_slow(rows, which, limit) for which in rows.plainest()):
             return {}
         room = ROOM * self.capacity
         found: dict[int, Any] = {}
@@ -235,6 +240,10 @@ class _Search:
             if alive.any():
                 found[which] = alive
         return found
+
+    def _too_slow(self, rows: MeshRows, which: int, limit: float) -> bool:
+        """Whether no plan of a set of policies is below a limit; messages alone cost less to ask than layers."""
+        return rows.least_waits(which) > limit or least(rows.least_seconds(self.bounds, which)) > limit
 
     # pricing
 

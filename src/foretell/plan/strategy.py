@@ -61,6 +61,11 @@ class Splitting:
         """Whether it divides the samples of the model or of a part of it, so that their number decides how."""
         return "sample" in (self.dim, self.rest)
 
+    @property
+    def asks_samples(self) -> bool:
+        """Whether the number of samples decides what the axis divides; rows of experts may be divided by them."""
+        return self.shares_samples or self.experts == "divide"
+
 
 @dataclass(frozen=True, slots=True)
 class Exchange:

@@ -12,9 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from foretell.model.autocast import Widths
 from foretell.model.graph import Node
-from foretell.model.memory_order import compiled_convolutions, turned_convolutions
 from foretell.model.operators.convolution import Convolution
 from foretell.model.operators.cross_entropy import CrossEntropy
 from foretell.model.resize import skeleton
@@ -22,13 +20,12 @@ from foretell.plan.recomputation import Recomputation
 from foretell.program.action import Action, Actions, Allocate, Communicate, Compute, Free, Phase
 from foretell.program.aliases import storage_owner
 from foretell.program.blocks import working_elements
-from foretell.program.casts import casting, operand_widths
 from foretell.program.gathered import GatheredCopies, gathered_copies, keeping_copies
 from foretell.program.kept import passes_gradient
 from foretell.program.lifetimes import End, Lifetimes, lifetimes
-from foretell.program.recomputed import Recomputed, recomputed
-from foretell.program.sharding.layout import Layout, TrafficMoment, has_weight_gradient
-from foretell.program.weight_copies import weight_copies, widened_for, widening
+from foretell.program.pass_work import PassWork
+from foretell.program.sharding.layout import Layout, TrafficMoment
+from foretell.program.weight_copies import weight_copies, widened_for
 from foretell.units import WIDTH, Quantity
 
 
@@ -60,39 +57,27 @@ class Body(msgspec.Struct, frozen=True):
 class Bodies:
     """Writes the bodies of pieces, under a rule of recomputation."""
 
-    layout: Layout
+    work: PassWork
     rule: Recomputation
-    recomputed: Recomputed = field(init=False)
+    layout: Layout = field(init=False)
     remade: Lifetimes = field(init=False)  # of what runs again, in the backward pass
     kept: Lifetimes = field(init=False)
     dropped: frozenset[tuple[int, int]] = field(init=False)  # storages that are made again
     index: _Index = field(init=False)
     copies: GatheredCopies = field(init=False)
-    turned: frozenset[tuple[int, int]] = field(init=False)
-    widths: Widths = field(init=False)
     written: dict[tuple[str, int, int, int], tuple[Action | NewGradient, ...]] = field(
         init=False, default_factory=dict[tuple[str, int, int, int], tuple[Action | NewGradient, ...]]
     )
 
     def __post_init__(self) -> None:
-        graph = self.layout.graph
-        like = skeleton(graph)
-        by_compiler = compiled_convolutions(like) if self.layout.compiled else frozenset[tuple[int, int]]()
-        object.__setattr__(self, "turned", turned_convolutions(like) | by_compiler)
-        object.__setattr__(self, "widths", operand_widths(like, self.layout.casts))
-        recompute = recomputed(like, self.rule)
-        if self.rule.saves_sums:
-            came = {
-                (at, moment.node) for (at, moment), found in self.layout.travels.items() if _scatters(moment, found)
-            }
-            recompute = recompute._replace(again=recompute.again - came)
+        object.__setattr__(self, "layout", self.work.layout)
+        like, recompute = skeleton(self.layout.graph), self.work.recomputed
         copies = gathered_copies(self.layout)
         if self.rule.at_once:  # gathers are none of the operators that are saved
             copies = copies._replace(keepers={})
         like = keeping_copies(like, copies)
         remade = lifetimes(like, recompute.inside)
         object.__setattr__(self, "copies", copies)
-        object.__setattr__(self, "recomputed", recompute)
         object.__setattr__(self, "remade", remade)
         kept = lifetimes(like, recompute.inside, recompute.again) if recompute.again else remade
         object.__setattr__(self, "kept", kept)
@@ -129,10 +114,10 @@ class Bodies:
     def _backwards(self, at: int, start: int, stop: int) -> list[Action | NewGradient]:
         actions: list[Action | NewGradient] = []
         block = self.layout.graph.blocks[at]
-        reruns = self.recomputed.reruns(at, block, start, stop)
+        reruns = self.work.recomputed.reruns(at, block, start, stop)
         for index in reversed(range(start, stop)):
             actions += self._again(at, reruns.get(index, []))
-            node, inside = block.nodes[index], (at, index) in self.recomputed.inside
+            node, inside = block.nodes[index], (at, index) in self.work.recomputed.inside
             if inside:
                 actions += self._inside_again(at, index, node)
             actions += self._backward(at, index)
@@ -149,7 +134,7 @@ class Bodies:
         for number in lives.begins.get((at, index), ()):
             if not (again and (at, number) in self.index.handed_on):
                 yield Allocate(self._name(at, number), self._made_bytes(at, index, number), "activation")
-        if again or (at, index) not in self.recomputed.again:
+        if again or (at, index) not in self.work.recomputed.again:
             yield from self._casts(at, node, Allocate)
         yield from self._in_blocks(at, index, node, "forward", again)
         yield from self.layout.moving(at, TrafficMoment(index, "forward", after=True, gradient=False))
@@ -174,50 +159,24 @@ class Bodies:
 
     def _in_blocks(self, at: int, index: int, node: Node, part: str, again: bool = False) -> Iterator[Action]:
         """A part of an operator, with the copies that a processor's library makes for it."""
-        done = self._compute(at, index, node, part, again)
+        done = self.work.compute(at, index, node, part, again)
         used = [copy for copy in widened_for(self.layout, at, node, part) if done and not copy.kept]
         yield from (Allocate(f"{self._name(at, copy.tensor)} widened", copy.bytes, "working") for copy in used)
         if not (self.layout.block and done and isinstance(node.operator, Convolution)):
             yield from done
             yield from (Free(f"{self._name(at, copy.tensor)} widened", copy.bytes) for copy in used)
             return
-        width = self.widths[at][index]["y"]
+        width = self.work.widths[at][index]["y"]
         size = working_elements(node.operator, self.layout.sizes(at, index), part, self.layout.block) * width
         name = f"{self._name(at, node.outputs[0])} blocks"
         yield Allocate(name, size, "working")
         yield from done
         yield Free(name, size)
 
-    def _compute(self, at: int, index: int, node: Node, part: str, again: bool = False) -> tuple[Compute, ...]:
-        """A part of an operator, if it costs anything; whatever runs again, it is the same one."""
-        known = self.layout.computed
-        if (at, index, part, False) not in known:
-            known[at, index, part, False] = tuple(self._computed(at, index, node, part))
-        if again and (at, index, part, True) not in known:
-            first = known[at, index, part, False]
-            known[at, index, part, True] = tuple(msgspec.structs.replace(one, again=True) for one in first)
-        return known[at, index, part, again]
-
-    def _computed(self, at: int, index: int, node: Node, part: str) -> Iterator[Compute]:
-        graph = self.layout.graph
-        sizes = self.layout.sizes(at, index)
-        cost = node.cost_at(part, self.widths[at][index], sizes)
-        if cost.nothing:
-            return
-        yield from widening(self.layout, at, node, part)
-        yield from casting(self.layout, at, index, node, part)
-        role = part
-        if part == "weight_gradient" and not has_weight_gradient(graph, at, node):
-            role = "input_gradient"  # of a product of two activations: somebody waits for it
-        last = (at, index) in self.turned
-        yield Compute(
-            node.path, node.operator.priced_as, role, sizes, cost, density=node.operator.density(sizes), last=last
-        )
-
     def _inside_again(self, at: int, index: int, node: Node) -> Iterator[Action]:
         """An operator runs again for what it keeps besides its operands and its output."""
         yield from self._extras(at, index, node)
-        yield from self._compute(at, index, node, "forward", again=True)
+        yield from self.work.compute(at, index, node, "forward", again=True)
 
     def _extras(self, at: int, index: int, node: Node) -> list[Allocate]:
         tensors = self.layout.graph.blocks[at].tensors
@@ -313,7 +272,7 @@ class Bodies:
     def _keeps_copy(self, at: int, number: int, again: bool) -> bool:
         """Whether a copy that is made now waits for the backward pass: not if its reader runs again there."""
         keeper = self.copies.keepers.get((at, number))
-        return keeper is not None and (again or (at, keeper) not in self.recomputed.again)
+        return keeper is not None and (again or (at, keeper) not in self.work.recomputed.again)
 
     def _copy_bytes(self, at: int, number: int) -> Quantity:
         found = (made[number] for (block, _), made in self.copies.begins.items() if block == at and number in made)
@@ -365,11 +324,6 @@ class Bodies:
 
 def _actions(written: tuple[Action | NewGradient, ...]) -> Actions:
     return tuple(one for one in written if not isinstance(one, NewGradient))
-
-
-def _scatters(moment: TrafficMoment, messages: tuple[Communicate, ...]) -> bool:
-    """Whether what an operator brings is summed into shares: of all collectives the one that torchtitan saves."""
-    return moment.brings and any(one.kind == "reduce-scatter" for one in messages)
 
 
 class _Index:

@@ -112,16 +112,17 @@ def spread_alike(
     graph: Graph, space: tuple[MeshAxis, ...], plan: Plan, trainer: Trainer, samples: Sequence[int]
 ) -> list[tuple[int, ...]]:
     """Numbers of samples, those together that axes divide in the same way."""
-    if not any(axis.splitting.shares_samples for axis in space):
+    asking = [axis for axis in space if axis.splitting.asks_samples]
+    if not any(axis.splitting.shares_samples for axis in asking):
         return [tuple(samples)] if samples else []
     conventions, found = _conventions(plan, trainer, space), list[tuple[list[Sharding], list[int]]]()
     known: dict[tuple[tuple[int, int], ...], list[int]] = {}
     for count in samples:
         # rules ask of sizes whether ranks divide them, and whether there is one for each: of products with the samples
         # these two decide it
-        key = tuple((math.gcd(count, axis.ranks), min(count, axis.ranks)) for axis in space)
+        key = tuple((math.gcd(count, axis.ranks), min(count, axis.ranks)) for axis in asking)
         if key not in known:
-            spreads = [propagate(with_samples(graph, count), axis, conventions) for axis in space]
+            spreads = [propagate(with_samples(graph, count), axis, conventions) for axis in asking]
             same = next((counts for like, counts in found if like == spreads), None)
             if same is None:
                 found.append((spreads, same := []))

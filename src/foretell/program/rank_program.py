@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from foretell.model.graph import Node
@@ -16,7 +16,7 @@ from foretell.model.layers import EqualLayers
 from foretell.model.operators.cross_entropy import CrossEntropy
 from foretell.model.resize import skeleton
 from foretell.plan.recomputation import Recomputation
-from foretell.program.action import Actions, Allocate, Copy, Free
+from foretell.program.action import Actions, Allocate, Communicate, Copy, Free
 from foretell.program.activation_memory import (
     LayerMemory,
     MemoryProfile,
@@ -27,6 +27,7 @@ from foretell.program.activation_memory import (
 )
 from foretell.program.allocation_trace import PLAYED
 from foretell.program.body import Bodies
+from foretell.program.pass_work import PassWork
 from foretell.program.sharding.layout import Layout
 from foretell.program.stage_runs import StackedRuns, StageRuns, Uneven
 from foretell.program.weights import Weight, sampled, used
@@ -58,13 +59,14 @@ class RankProgram:
     """The bodies of every kind of layer, found when they are asked for; `priced` is for whoever prices them."""
 
     def __init__(self, layout: Layout, rule: Recomputation, plain: RankProgram | None = None) -> None:
-        self.layout, self.graph = layout, layout.graph
-        self.bodies = Bodies(layout, rule)
+        self.layout, self.graph, self.rule = layout, layout.graph, rule
+        self.writes = PassWork(layout, rule)
         self.plain = plain or self  # the same, where nothing runs again
         self.resident = self  # the same, whose activations stay on the device between the passes
         messages = (one for found in layout.travels.values() for one in found)
         self.talks = tuple(sorted({name for one in messages for name in one.axes}))  # axes that layers talk along
         self.priced: dict[Any, Any] = {}
+        self.work = functools.cache(self._work)
         self.actions = functools.cache(self._actions)
         self.weights = functools.cache(self._weights)
         self.runs_back = functools.cache(self._runs_back)
@@ -78,6 +80,20 @@ class RankProgram:
         found.priced = {}
         found.actions = functools.cache(found._actions)
         return found
+
+    @functools.cached_property
+    def bodies(self) -> Bodies:
+        """Where passes are written with the memory that they hold."""
+        return Bodies(self.writes, self.rule)
+
+    def _work(self, kind: BlockKind) -> tuple[Actions, Actions]:
+        """What a kind of layer computes and sends in its forward and its backward pass."""
+        writes = self.plain.writes if kind.spared else self.writes
+        return writes.forward(*kind.operators), writes.backward(*kind.operators)
+
+    def messages(self, kind: BlockKind) -> Iterator[Communicate]:
+        """What a kind of layer sends in both passes, whatever runs again."""
+        return self.writes.messages(*kind.operators)
 
     def bodies_of(self, kind: BlockKind) -> Bodies:
         """Where the passes of a kind of layer are written: with what runs again, or without."""

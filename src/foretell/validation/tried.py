@@ -49,7 +49,7 @@ class Prepared(NamedTuple):
     def name(self) -> Key:
         """Two tables of one source may count their rows alike."""
         row = self.row
-        return self.source, row.id, row.trainer, row.model, row.cluster, row.job.batch, row.step_seconds
+        return self.source, row.id, row.trainer, row.model, row.cluster, row.job, row.plan, row.step_seconds
 
 
 class TriedRun(NamedTuple):

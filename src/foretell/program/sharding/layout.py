@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
+from foretell.caches import forgettable
 from foretell.model.autocast import HeldBytes, held_under_autocast
 from foretell.model.dims import Dim
 from foretell.model.graph import Graph, Node, Tensor
@@ -46,6 +47,30 @@ class TrafficMoment(NamedTuple):
         return self.phase == "forward" and self.after and not self.gradient
 
 
+Parts: TypeAlias = dict[tuple[str, bool], tuple[Compute, ...]]
+"""What the parts of an operator compute, the first time and again."""
+
+
+class Computations(NamedTuple):
+    """What operators compute, which layouts of a model have in common where local sizes are the same."""
+
+    parts: dict[Hashable, Parts]
+    priced: dict[Any, Any]  # for whoever prices them
+
+
+@forgettable
+@functools.lru_cache(maxsize=64)
+def _computations(like: Graph, held: Hashable) -> Computations:
+    """Those of a model whose bodies are written by the same conventions."""
+    return Computations({}, {})
+
+
+@functools.lru_cache(maxsize=64)
+def _by_sizes_alone(like: Graph, conventions: Conventions) -> bool:
+    """Whether local sizes decide what operators compute: copies in another width are as large as tensors lie."""
+    return not conventions.casts and not any(tensor.form for block in like.blocks for tensor in block.tensors)
+
+
 @dataclass(frozen=True)
 class Layout:
     """The model propagate over every axis of the mesh but the pipeline's."""
@@ -68,17 +93,16 @@ class Layout:
     attended: float = 0.0  # bytes of attention's output as it is kept then; 0: as it is
     sent: float = 0.0  # bytes of a number of a row that goes to experts in few bits; 0: as it was made
     dispatch: str = USUAL  # how rows reach experts, where the axis does not say
+    alike: Computations = field(default_factory=lambda: Computations({}, {}), repr=False, compare=False)
     known_sizes: dict[tuple[int, int], dict[str, Quantity]] = field(
         init=False, repr=False, compare=False, default_factory=dict[tuple[int, int], dict[str, Quantity]]
     )
     known_bytes: dict[tuple[int, int], Quantity] = field(
         init=False, repr=False, compare=False, default_factory=dict[tuple[int, int], Quantity]
     )
-    computed: dict[tuple[int, int, str, bool], tuple[Compute, ...]] = field(
-        init=False, repr=False, compare=False, default_factory=dict[tuple[int, int, str, bool], tuple[Compute, ...]]
+    computed: dict[tuple[int, int], Parts] = field(
+        init=False, repr=False, compare=False, default_factory=dict[tuple[int, int], Parts]
     )
-    priced: dict[Any, Any] = field(init=False, repr=False, compare=False, default_factory=dict[Any, Any])
-    """Of what is computed: for whoever prices it."""
 
     def _share(self, dim: Dim, ranks: int) -> Quantity:
         """A rank's share of a dim, padding included."""
@@ -100,6 +124,10 @@ class Layout:
         if (at, index) not in self.known_sizes:
             self.known_sizes[at, index] = self._sizes(at, index)
         return self.known_sizes[at, index]
+
+    def sizes_key(self, at: int, index: int) -> Hashable:
+        """The same, the digits of arrays."""
+        return at, index, *map(_digits, self.sizes(at, index).values())
 
     def _sizes(self, at: int, index: int) -> dict[str, Quantity]:
         ways: dict[LoopDim, int] = defaultdict(lambda: 1)
@@ -235,9 +263,11 @@ def layout(
     samples: Quantity = 0,
 ) -> Layout:
     """Spread a model over all axes. Where none of them shares samples out, there may be an array of them."""
-    like = graph if any(axis.splitting.shares_samples for axis in axes) else skeleton(graph)
-    spreads = tuple(propagate(like, axis, conventions) for axis in axes)
+    plain = skeleton(graph)
+    like = graph if any(axis.splitting.shares_samples for axis in axes) else plain
+    spreads = tuple(propagate(like if axis.splitting.asks_samples else plain, axis, conventions) for axis in axes)
     count = graph.batch if isinstance(samples, int) and samples == 0 else samples
+    alike = _computations(plain, conventions.of_bodies) if _by_sizes_alone(plain, conventions) else Computations({}, {})
     said = (padding or {}, imbalance, *conventions.of_bodies)
     bare = Layout(like, count, axes, spreads, {}, *said)
     travels: dict[tuple[int, TrafficMoment], list[Communicate]] = defaultdict(list)
@@ -247,7 +277,11 @@ def layout(
     for (at, moment), messages in _statistics(bare).items():
         travels[at, moment] += messages
     found = {key: tuple(messages) for key, messages in travels.items()}
-    return Layout(like, count, axes, spreads, found, *said)
+    return Layout(like, count, axes, spreads, found, *said, alike)
+
+
+def _digits(size: Quantity) -> Hashable:
+    return (type(size), size) if isinstance(size, int | float) else (size.dtype.char, size.tobytes())
 
 
 _Members = list[tuple[MeshAxis, PlacementChange, int]]
