@@ -32,9 +32,22 @@ def answer_page(answer: PlanningAnswer, step: Prediction, price: float, by: str,
     """The page of one search that found something; the lists of plans only where everything is asked for."""
     found = answer.found
     parts = [_winner(answer, step, price, by)]
-    if everything:
+    if found.ways:
+        parts.append(_ways(found))
+    if everything and not found.ways:
         parts += [_top(answer, step, by), _front(found), *_refused(answer)]
     return "\n\n".join([*parts, amount(found, everything)])
+
+
+def _ways(found: SearchResult) -> str:
+    """On a mixed cluster the fastest of each way to use its kinds of devices."""
+    best = found.ways[0].step_seconds
+    lines = ["ways to use these devices"]
+    for one in found.ways:
+        slower = f", {show_percent(one.step_seconds / best - 1, 0, sign=True)}" if one.step_seconds > best else ""
+        lines += folded(f"{one.way}: {seconds(one.step_seconds)}{slower}, {show_bytes(one.memory_bytes)}", 2)
+        lines += [f"  {one.plan}", *([f"  {line}" for line in folded(one.what, 2)] if one.what else [])]
+    return "\n".join(lines)
 
 
 def _winner(answer: PlanningAnswer, step: Prediction, price: float, by: str) -> str:
@@ -306,6 +319,8 @@ def amount(found: SearchResult, everything: bool = True) -> str:
 
 def _proven(found: SearchResult) -> str:
     """What is known of all plans that are not in front: of the space, and of stages and parts chosen for some."""
+    if found.ways:
+        return "shares were chosen for the plans in front of each kind's own search; nothing is proven of others"
     fastest = found.fastest or found.best
     assert fastest is not None
     if found.least_seconds >= (1 - SMALL) * fastest.step_seconds:

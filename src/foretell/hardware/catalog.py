@@ -71,12 +71,7 @@ def named(text: str) -> NamedCluster:
     written = _read(text)
     machine = _machine(written.name)
     found = _of_device(written) if machine is None else _of_machine(written, machine)
-    found = NamedCluster(found.cluster, (*found.notes, *_sockets(written)))
-    if not found.cluster.mixed:
-        return found
-    held = " and ".join(f"{group.ranks} x {group.device.name}" for group in found.cluster.groups)
-    note = f"{found.cluster.name} mixes {held}: of mixed clusters only data-parallel steps and pipelines are modelled"
-    return NamedCluster(found.cluster, (*found.notes, note))
+    return NamedCluster(found.cluster, (*found.notes, *_sockets(written)))
 
 
 def _sockets(written: _Written) -> Iterator[str]:
