@@ -45,8 +45,9 @@ def _ways(found: SearchResult) -> str:
     lines = ["ways to use these devices"]
     for one in found.ways:
         slower = f", {show_percent(one.step_seconds / best - 1, 0, sign=True)}" if one.step_seconds > best else ""
-        lines += folded(f"{one.way}: {seconds(one.step_seconds)}{slower}, {show_bytes(one.memory_bytes)}", 2)
-        lines += [f"  {one.plan}", *([f"  {line}" for line in folded(one.what, 2)] if one.what else [])]
+        tight = "" if one.roomy else ", tight"
+        lines.append(f"{one.way}: {seconds(one.step_seconds)}{slower}, {show_bytes(one.memory_bytes)}{tight}")
+        lines += [f"  {one.plan}", *([folded(one.what, 2, before="  ")] if one.what else [])]
     return "\n".join(lines)
 
 

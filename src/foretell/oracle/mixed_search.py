@@ -18,7 +18,7 @@ import msgspec
 from foretell.errors import BadInput
 from foretell.hardware.cluster import Cluster, DeviceGroup
 from foretell.oracle.mixed import DeviceKinds, alone
-from foretell.oracle.planning import PlanningAnswer, Watching, answered, precision_of, replaced
+from foretell.oracle.planning import PlanningAnswer, Watching, answered, head_room, precision_of, replaced
 from foretell.oracle.predicted import predicted
 from foretell.oracle.request import Request
 from foretell.oracle.search_result import MixedWay
@@ -48,12 +48,12 @@ def answered_mixed(question: Request, watching: Watching | None = None) -> Plann
     ways = [way for staged in (False, True) for way in _ways(question, _Leading(each, kinds, staged))]
     if not any(one.found.interrupted for one in each):
         ways += _parts(question)
-    return _answer(question, each, sorted(ways, key=lambda one: one.step_seconds))
+    return _answer(question, each, ways)
 
 
 def _answer(question: Request, each: list[PlanningAnswer], ways: list[MixedWay]) -> PlanningAnswer:
     lead = max(each, key=lambda one: one.found.fitting)
-    fitting = [one for one in ways if one.fits]
+    fitting = sorted((one for one in ways if one.fits), key=lambda one: (not one.roomy, one.step_seconds))
     top = tuple(one.candidate for one in fitting if not one.alone)
     smallest = min((one.candidate for one in ways), key=lambda one: one.memory_bytes, default=lead.found.nearest)
     found = replaced(
@@ -65,9 +65,11 @@ def _answer(question: Request, each: list[PlanningAnswer], ways: list[MixedWay])
         pareto=top[:1],
         nearest=smallest,
         least_seconds=0.0,
-        ways=tuple(_first_of_each(fitting)),
+        ways=tuple(sorted(_first_of_each(fitting), key=lambda one: one.step_seconds)),
         seconds=sum(one.found.seconds for one in each),
         evaluated=sum(one.found.evaluated for one in each),
+        candidates=sum(one.found.candidates for one in each),
+        excluded=sum(one.found.excluded for one in each),
         complete=all(one.found.complete for one in each),
     )
     return PlanningAnswer(question, lead.space, found)
@@ -90,6 +92,7 @@ class _Leading:
         self.kinds, self.staged = kinds, staged
         found = [one.found.plans.fastest_of(lambda plan: _divides(plan, staged), LEADING) for one in each]
         self.steps = [{one.plan: one for one in own} for own in found]
+        self.rooms = [head_room(one.question, one.space, one.found.capacity) for one in each]
         self.common = sorted(set.intersection(*map(set, self.steps)))
 
     def by_mean(self) -> list[tuple[float, Plan]]:
@@ -145,6 +148,7 @@ def _way(question: Request, plan: Plan, word: str) -> MixedWay | None:
         step_seconds=step.step_seconds,
         memory_bytes=step.memory_bytes,
         fits=step.fits,
+        roomy=step.memory_bytes <= question.effort.room(step.usable, step.most),
         what=step.notes[0],
     )
 
@@ -152,14 +156,15 @@ def _way(question: Request, plan: Plan, word: str) -> MixedWay | None:
 def _even(question: Request, leading: _Leading) -> MixedWay:
     """The plan that is fastest where all ranks have as many samples and wait for the kind that takes longest."""
     plan = min(leading.common, key=lambda one: (leading.steps[leading.slowest(one)][one].step_seconds, one))
-    kind = leading.slowest(plan)
+    kind, memory = leading.slowest(plan), max(own[plan].memory_bytes for own in leading.steps)
     return MixedWay(
         way=EVEN,
         cluster=question.place.text,
         plan=plan,
         step_seconds=leading.steps[kind][plan].step_seconds,
-        memory_bytes=max(own[plan].memory_bytes for own in leading.steps),
+        memory_bytes=memory,
         fits=True,
+        roomy=memory <= min(leading.rooms),
         what=f"all wait for {leading.kinds.devices[kind].told}",
     )
 
@@ -168,9 +173,10 @@ def _parts(question: Request) -> Iterator[MixedWay]:
     """The best on the devices of each kind alone, where these are whole units of a level."""
     for part in parts(question.place):
         try:
-            best = answered(question.changed(cluster=part)).found.best
+            answer = answered(question.changed(cluster=part))
         except BadInput:
             continue
+        best = answer.found.best
         if best is not None:
             yield MixedWay(
                 way=f"{part.ranks} x {part.device.told} alone",
@@ -179,6 +185,7 @@ def _parts(question: Request) -> Iterator[MixedWay]:
                 step_seconds=best.step_seconds,
                 memory_bytes=best.memory_bytes,
                 fits=True,
+                roomy=best.memory_bytes <= head_room(answer.question, answer.space, answer.found.capacity),
                 what="",
                 alone=True,
             )

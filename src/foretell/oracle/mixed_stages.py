@@ -1,9 +1,9 @@
 """A pipeline on a cluster of two kinds of devices: each kind has some of its stages, and as many layers as it is fast.
 
 Stages that lie on unlike devices are unlike stages to the engine: each is priced on its own, and the step is that of
-its slots as everywhere else. Memory is that of each stage on its own kind. What is one for all (how the host launches, the
-peak that utilisation is told of, how far to trust it) is that of the kind whose slowest stage is slower. Layers are
-shared out so that the slowest stage is fastest, unless the plan says a split.
+its slots as everywhere else. Memory is that of each stage on its own kind. What is one for all (how the host launches,
+how far to trust it) is that of the kind whose slowest stage is slower. Layers are shared out so that the slowest stage
+is fastest, unless the plan says a split.
 """
 
 from __future__ import annotations

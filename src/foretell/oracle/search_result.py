@@ -45,6 +45,7 @@ class MixedWay(msgspec.Struct, frozen=True, kw_only=True):
     step_seconds: float
     memory_bytes: float
     fits: bool
+    roomy: bool  # with as much room as plans that are recommended have
     what: str  # who has which share
     alone: bool = False  # whether other kinds have nothing to do
 
