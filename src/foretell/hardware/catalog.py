@@ -3,6 +3,8 @@
     h100                    one device
     64xh100                 64 ranks in the nodes this device usually sits in
     8x8xh100,ib-ndr         8 nodes of 8 with that network (4xib-ndr: with four ports a node)
+    8xh100+8xa100-80        nodes of several kinds of devices; ,ib-ndr at the end joins them
+    8xh100@1.3x,ib-ndr@4x   devices that throttle, a link with a quarter of its bandwidth
     dgx-a100                a machine, whole;  32xdgx-a100: that many, joined by their usual network
     abci                    a site, whole;     abci:64: 64 ranks of it, packed
     my-cluster.toml         a file of one's own, the same three ways
@@ -65,9 +67,7 @@ def cluster(text: str) -> Cluster:
 def named(text: str) -> NamedCluster:
     """The cluster that a text names, with notes on what was chosen."""
     if parts := _kinds_of(text):
-        what = f"{' and '.join(parts)} are several kinds of devices, and a text names one"
-        fix = f"a file of your own with [[devices]] groups, --on both.toml; or one of them: {parts[0]}"
-        raise BadInput(what, where=text, fix=fix)
+        return _mixture(text, parts)
     written = _read(text)
     machine = _machine(written.name)
     found = _of_device(written) if machine is None else _of_machine(written, machine)
@@ -129,7 +129,7 @@ def _link(item: str, text: str) -> tuple[int, Link]:
 
 def _of_device(written: _Written) -> NamedCluster:
     device = _device(written)
-    notes = [f"{written.name} is taken as {device.name}"] if device.name != written.name else []
+    notes = [f"{written.name} is taken as {device.told}"] if device.name != members.slowed(written.name)[0] else []
     if written.part:
         raise BadInput(
             f"{written.name} is a device, not a machine to take {written.part} ranks of",
@@ -184,10 +184,39 @@ def _unknown(written: _Written) -> BadInput:
 
 
 def _kinds_of(text: str) -> list[str]:
-    """The clusters of a text that joins several: 8xh100+8xa100-80."""
+    """The clusters of a text that joins several: 8xh100+8xa100-80. Links belong to all, and stand with the last."""
     parts = [part.strip() for part in re.split(r"[+&]|\band\b|,\s*(?=[0-9]+x)", text.lower())]
     forms = [_FORM.fullmatch(part) for part in parts]
-    return parts if len(parts) > 1 and all(form and _is_member(form["name"]) for form in forms) else []
+    named = [form and _is_member(members.slowed(form["name"])[0]) for form in forms]
+    return parts if len(parts) > 1 and all(named) else []
+
+
+def _mixture(text: str, parts: list[str]) -> NamedCluster:
+    """Nodes of several kinds of devices side by side, or one node that has several."""
+    last = _read(parts[-1])
+    links = ",".join(parts[-1].split(",")[1:])
+    parts = [*parts[:-1], parts[-1].partition(",")[0]]
+    own = [_of_device(_read(f"{part},{links}" if links else part)) for part in parts]
+    each = [one.cluster for one in own]
+    whole, usual = sum(one.ranks for one in each), min(one.device.node.size for one in each)
+    sizes = {one.levels[0].size for one in each}
+    inside = min((one.levels[0].link for one in each), key=lambda link: link.bandwidth)
+    if whole > usual and (len(sizes) > 1 or any(len(one.levels) > 2 for one in each)):
+        what = f"{' and '.join(parts)} are nodes of unlike sizes, and a text says one"
+        raise BadInput(what, where=text, fix="a file of your own with [[devices]] and [[levels]]: --on both.toml")
+    levels: tuple[Level, ...] = (Level("node", whole, inside),)
+    if whole > usual:
+        size, first = sizes.pop(), each[0].device
+        networks = [(ports, link) for ports, link in last.links if link.per_port]
+        ports, network = networks[0] if networks else (0, members.link(first.node.network))
+        ports = ports or min(usual_ports(one.device, size, network) for one in each)
+        levels = (Level("node", size, inside), Level("fabric", whole // size, network, ports))
+    groups = tuple(DeviceGroup(one.device, one.ranks) for one in each)
+    name = "+".join(f"{one.ranks}x{one.device.told}" for one in each) + (f",{links}" if links else "")
+    sources = {f"levels[{at}].size": GIVEN for at in range(len(levels))}
+    found = Cluster(name, " + ".join(one.title for one in each), groups, levels, name, sources)
+    notes = (note for one in own for note in one.notes if "is taken as" in note)
+    return NamedCluster(found, tuple(dict.fromkeys(notes)))
 
 
 _RESPELLED = (
@@ -273,7 +302,7 @@ class _Shape(msgspec.Struct, frozen=True):
         """The shortest text that gives these levels back."""
         usual = self.size == self.device.node.size or (ranks == self.size < self.device.node.size)
         count = "" if ranks == 1 else f"{ranks}x"
-        parts = [f"{count}{self.device.name}" if usual else f"{ranks // self.size}x{self.size}x{self.device.name}"]
+        parts = [f"{count}{self.device.told}" if usual else f"{ranks // self.size}x{self.size}x{self.device.told}"]
         if self.link.name != self.device.node.link:
             parts.append(self.link.name)
         if any(level.link.per_port for level in levels) and not self._usual_network():
