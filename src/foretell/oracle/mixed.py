@@ -154,7 +154,7 @@ class _Samples:
         if (kind, samples) not in self._known:
             device, plan = self.kinds.devices[kind], with_shares(self.plan, ())
             if plan.microbatches > 1 and not self.together:
-                plan = _with_microbatches(plan, samples // self.unit)
+                plan = with_microbatches(plan, samples // self.unit)
             asked = alone(self.request, device).changed(plan=plan, batch=samples * self.ranks, batch_per_rank=0)
             own = self.kinds.of.count(kind)
             self._known[kind, samples] = KindShare(device, own, samples, *self.ask(asked))
@@ -248,7 +248,7 @@ def with_shares(plan: Plan, shares: tuple[int, ...]) -> Plan:
     return msgspec.structs.replace(plan, axes=tuple(axes))
 
 
-def _with_microbatches(plan: Plan, count: int) -> Plan:
+def with_microbatches(plan: Plan, count: int) -> Plan:
     kept = [policy for policy in plan.policies if not isinstance(policy, Microbatches)]
     more = (Microbatches(count=count),) if count > 1 else ()
     return msgspec.structs.replace(plan, policies=(*kept, *more))

@@ -75,6 +75,12 @@ class Data(Strategy, frozen=True, kw_only=True, tag="data"):
     def world(self) -> int:
         return self.ranks * max(1, self.shard)
 
+    @property
+    def by_rank(self) -> tuple[int, ...]:
+        """The share of each rank; as many on all, where none are said."""
+        shares = self.shares or (1,)
+        return tuple(share for share in shares for _ in range(self.world // len(shares)))
+
     def axes(self) -> tuple[MeshAxis, ...]:
         ranks, shard = self.ranks, self.shard
         storage = STORAGES[self.storage]
