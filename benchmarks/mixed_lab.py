@@ -3,10 +3,10 @@
     python benchmarks/mixed_lab.py [--out studies/lab/mixed.jsonl]      about three minutes
     python benchmarks/mixed_lab.py show studies/lab/mixed.jsonl         the table of a file, without hosts
 
-Half of the hosts compute half as fast, and all slowly enough for two cores to keep up with them. A host waits as long as its device takes by its prices (`--waits-predicted`), so
-what is measured is what ranks say to each other, when, and what they wait for: gradients of samples that differ in
-number, and stages that differ in layers. Predicted is the step on the same cluster as `foretell predict` has it, its
-slow hosts a throttled device. Needs root on Linux, and a C compiler.
+Half of the hosts compute half as fast, and all slowly enough for two cores to keep up with them. A host waits as long
+as its device takes by its prices (`--waits-predicted`), so what is measured is what ranks say to each other, when, and
+what they wait for: gradients of samples that differ in number, and stages that differ in layers. Predicted is the step
+on the same cluster as `foretell predict` has it, of throttled devices. Needs root on Linux, and a C compiler.
 """
 
 from __future__ import annotations

@@ -57,11 +57,9 @@ def main() -> None:
             with FlopCounterMode(display=False) as counted, torch.no_grad():
                 theirs(torch.randn(1, 4, side, side), torch.tensor([5]), text, added_cond_kwargs=added)
         weights, ours = sum(weight.numel() for weight in theirs.parameters()), totals(load(name, 1))
-        print(
-            f"{name}: {weights:,} parameters, ours {ours.parameters:,}; {counted.get_total_flops():,} flops forward, ",
-            end="",
-        )
-        print(f"ours {ours.forward.matrix:,}")
+        flops = counted.get_total_flops()
+        print(f"{name}: {weights:,} parameters, ours {ours.parameters:,}")
+        print(f"  {flops:,} flops forward, ours {ours.forward.matrix:,}")
 
 
 if __name__ == "__main__":

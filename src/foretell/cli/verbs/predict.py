@@ -168,9 +168,20 @@ def _only_answered(files: PredictFiles) -> None:
             raise BadInput(what, where=option, fix="without disturbances")
 
 
+def _only_step(files: PredictFiles, shown: Shown) -> None:
+    """What is about the devices of all ranks, on a cluster of several kinds."""
+    kinds = {"--trace": files.trace, "--html": files.html, "--keep": files.keep, "--energy": shown.energy or None}
+    for option, asked in kinds.items():
+        if asked is not None:
+            what = f"{option} is of one kind of device, and this cluster has several"
+            raise BadInput(what, where=option, fix=f"without {option}, or --on one part of the cluster")
+
+
 def _predict(request: Request, files: PredictFiles, shown: Shown) -> None:
     from foretell.oracle.predicted import predicted
 
+    if request.place.mixed:
+        _only_step(files, shown)
     asked, found = predicted(under_plan(request))
     if files.keep is not None:
         from foretell.cli.kept import keep_answer
@@ -184,7 +195,7 @@ def _predict(request: Request, files: PredictFiles, shown: Shown) -> None:
 
         save(step_page(asked.setting, asked.place, found, asked.notes), files.html)
     held = _alive(asked, found) if shown.memory or shown.as_json or not found.fits else ()
-    energy = _energy(asked, found) if shown.energy or shown.as_json else None
+    energy = _energy(asked, found) if (shown.energy or shown.as_json) and not request.place.mixed else None
     if shown.energy and energy is None:
         raise BadInput("no power of processors was measured", where="--energy", fix="without --energy")
     changes = () if found.fits else _changes(asked, found)
