@@ -22,6 +22,7 @@ from foretell.oracle.disturbed import predict_disturbed, stage_of, with_wait
 from foretell.oracle.explain import Bottleneck
 from foretell.oracle.mixed import with_microbatches, with_shares
 from foretell.oracle.predict import Prediction
+from foretell.plan.job import own_counts
 from foretell.plan.strategies.data import Data
 from foretell.program.expand import expand
 from foretell.program.expanded import ExpandedProgram
@@ -123,9 +124,7 @@ def in_equal_parts(assignment: Assignment) -> list[tuple[tuple[int, ...], Assign
     data = plan.axis(Data)
     if data is None or not data.shares:
         return [(tuple(range(plan.ranks)), assignment)]
-    from foretell.runtime.appliers.dp import own_counts
-
-    counts = own_counts(data, assignment.setting)
+    counts = own_counts(data, plan.microbatches, assignment.setting.job.batch)
     found: list[tuple[tuple[int, ...], Assignment]] = []
     for samples, count in dict.fromkeys(counts):
         own = tuple(rank for rank, one in enumerate(counts) if one == (samples, count))

@@ -22,11 +22,11 @@ from torch.distributed.tensor import DTensor
 from foretell.model import zoo
 from foretell.modules._experts import Experts
 from foretell.plan.dispatch import USUAL
+from foretell.plan.job import own_counts
 from foretell.plan.plan import axis_text
 from foretell.plan.policies.offload import Offload
 from foretell.plan.repair import with_fields
 from foretell.plan.setting import Setting
-from foretell.plan.storage import STORAGES
 from foretell.plan.strategies.data import Data
 from foretell.runtime.appliers._experts import divide
 from foretell.runtime.appliers._replicas import joined, replicate
@@ -61,22 +61,11 @@ def _unequal(part: Data, setting: Setting) -> Iterator[tuple[str, str]]:
     beside = [axis.word for axis in setting.plan.axes if axis is not part and axis.world > 1]
     if beside or part.experts > 1:
         yield f"shares of samples beside {beside[0] if beside else 'ep'} do not run yet", equal
-    counts = own_counts(part, setting)
+    counts = own_counts(part, setting.plan.microbatches, setting.job.batch)
     if any(samples % 1 or count % 1 or samples % count for samples, count in counts):
         whole = sum(part.by_rank) * setting.plan.microbatches
         why = f"{setting.job.batch} samples in {setting.plan.microbatches} micro-batches have no shares of these sizes"
         yield why, f"{equal}, or --batch {whole}"
-
-
-def own_counts(part: Data, setting: Setting) -> list[tuple[float, float]]:
-    """Samples of each rank, and its micro-batches: as large as on the others, or as many where messages of weights
-    come with each of them."""
-    whole, together = sum(part.by_rank), STORAGES[part.storage].gradients
-    mean = setting.plan.microbatches * len(part.by_rank) / whole
-    count = setting.plan.microbatches
-    counts = [count if together or count == 1 else share * mean for share in part.by_rank]
-    samples = [setting.job.batch * share / whole for share in part.by_rank]
-    return list(zip(samples, counts, strict=True))
 
 
 def apply(part: Data, subject: Subject) -> None:
@@ -106,7 +95,7 @@ def _share_unevenly(part: Data, subject: Subject, names: list[str]) -> None:
     at = 0
     for name in names:
         at = at * subject.mesh.ranks(name) + subject.mesh.place(name)
-    shares, counts = part.by_rank, own_counts(part, subject.setting)
+    shares, counts = part.by_rank, own_counts(part, subject.setting.plan.microbatches, subject.setting.job.batch)
     subject.weight = shares[at] * len(shares) / sum(shares)
     subject.count = int(counts[at][1])
     first = round(sum(samples for samples, _ in counts[:at]))
