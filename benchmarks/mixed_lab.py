@@ -50,10 +50,10 @@ class Pair(NamedTuple):
 
 PAIRS = (
     Pair("batches", 2, "dp2", 48, "1Gbit", "0.5ms"),
-    Pair("stages", 2, "pp2:1f1b,split=6/6 +m8", 32, "1Gbit", "0.5ms"),
-    Pair("stages", 2, "pp2:gpipe,split=6/6 +m4", 32, "500Mbit", "1ms"),
+    Pair("stages", 2, "pp2:1f1b,split=6/6 +m4", 64, "1Gbit", "0.5ms"),
+    Pair("stages", 2, "pp2:gpipe,split=6/6 +m4", 64, "500Mbit", "1ms"),
     Pair("batches", 2, "dp2:zero1", 48, "500Mbit", "1ms"),
-    Pair("stages", 4, "pp4:1f1b,split=3/3/3/3 +m8", 32, "500Mbit", "1ms"),
+    Pair("stages", 4, "pp4:1f1b,split=3/3/3/3 +m4", 64, "500Mbit", "1ms"),
     Pair("batches", 4, "dp4", 96, "1Gbit", "0.5ms"),
 )
 
