@@ -23,7 +23,7 @@ from foretell.hardware.cluster import Cluster, Device, DeviceGroup
 from foretell.oracle.mixed_stages import predicted_stages
 from foretell.oracle.predict import Prediction
 from foretell.oracle.request import Request
-from foretell.oracle.resolve import Resolved
+from foretell.oracle.resolve import SIZABLE, PlanEvaluator, Resolved
 from foretell.plan.plan import Plan
 from foretell.plan.policies.microbatches import Microbatches
 from foretell.plan.storage import STORAGES
@@ -68,6 +68,7 @@ class KindShare(NamedTuple):
 def predicted_mixed(request: Request, ask: Ask) -> tuple[Resolved, Prediction]:
     """The step with the best shares, told as the slowest kind has it."""
     plan, kinds = _asked(request), DeviceKinds.in_cluster(request.place)
+    request = _loaded(request, plan, kinds)
     stages = _stages(plan, kinds)
     if stages is not None:
         each = tuple(alone(request, device) for device in kinds.devices)
@@ -87,6 +88,14 @@ def _asked(request: Request) -> Plan:
         what = "on a mixed cluster a training step is predicted alone, without runs, disturbances and measurements"
         raise BadInput(what, where="--on", fix=f"the step alone, or one part: {_part(cluster.groups[0])}")
     return plan
+
+
+def _loaded(request: Request, plan: Plan, kinds: DeviceKinds) -> Request:
+    """The question with its model, which every share is asked of, loaded once; but one for a batch of its own."""
+    if request.graph is not None:
+        return request
+    graph = PlanEvaluator(alone(request, kinds.devices[0])).setting(with_shares(plan, ())).graph
+    return request.changed(graph=graph) if graph.source in SIZABLE else request
 
 
 def _held(cluster: Cluster) -> str:
