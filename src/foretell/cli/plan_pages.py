@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from foretell.cli.accuracy_lines import accuracy_line
+from foretell.cli.mixed_pages import ways_page
 from foretell.cli.rates import gpus, part_name, sample_energy, step_lines
 from foretell.cli.table import WIDTH, fit, folded
 from foretell.cli.training_options import HOUR, run_lines
@@ -33,22 +34,10 @@ def answer_page(answer: PlanningAnswer, step: Prediction, price: float, by: str,
     found = answer.found
     parts = [_winner(answer, step, price, by)]
     if found.ways:
-        parts.append(_ways(found))
+        parts.append(ways_page(found))
     if everything and not found.ways:
         parts += [_top(answer, step, by), _front(found), *_refused(answer)]
     return "\n\n".join([*parts, amount(found, everything)])
-
-
-def _ways(found: SearchResult) -> str:
-    """On a mixed cluster the fastest of each way to use its kinds of devices."""
-    best = found.ways[0].step_seconds
-    lines = ["ways to use these devices"]
-    for one in found.ways:
-        slower = f", {show_percent(one.step_seconds / best - 1, 0, sign=True)}" if one.step_seconds > best else ""
-        tight = "" if one.roomy else ", tight"
-        lines.append(f"{one.way}: {seconds(one.step_seconds)}{slower}, {show_bytes(one.memory_bytes)}{tight}")
-        lines += [f"  {one.plan}", *([folded(one.what, 2, before="  ")] if one.what else [])]
-    return "\n".join(lines)
 
 
 def _winner(answer: PlanningAnswer, step: Prediction, price: float, by: str) -> str:

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from foretell.cli.amounts import in_samples, of_tokens
+from foretell.cli.mixed_pages import only_of_one_kind
 from foretell.cli.notes import tell_notes
 from foretell.cli.request_options import on_cluster
 from foretell.cli.several import numbers
@@ -83,19 +84,12 @@ def questions_of(options: dict[str, Any], batch: int | None) -> list[Request]:
         words["exhaustive"] = True
     request = on_cluster(read(**words), EXAMPLE)
     if request.place.mixed:
-        _only_by_time(options)
+        by = options["by"]
+        only_of_one_kind(
+            {f"--by {by}": by in ("energy", "memory"), "--table": options["table"], "--html": options["html"]}
+        )
     found = questions(request, counts(options["gpus"]) if options["gpus"] is not None else ())
     return [one.changed(effort=one.effort.shared(len(found))) for one in found]
-
-
-def _only_by_time(options: dict[str, Any]) -> None:
-    """What a search of one kind of device has, and one that shares work out over several has not."""
-    asked = {f"--by {options['by']}": options["by"] in ("energy", "memory")}
-    asked |= {f"--{name}": options[name] is not None for name in ("table", "html")}
-    for option, given in asked.items():
-        if given:
-            what = f"{option} is of one kind of device, and this cluster has several"
-            raise BadInput(what, where="--on", fix=f"without {option}, or one part of the cluster")
 
 
 def counts(text: str) -> list[int]:

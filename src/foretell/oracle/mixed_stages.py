@@ -17,7 +17,7 @@ from foretell.cost.memory import MemoryUse, memory_constants, most_bytes, usable
 from foretell.cost.price import PricedProgram, priced_on_kinds
 from foretell.errors import BadInput
 from foretell.hardware.cluster import Cluster
-from foretell.oracle.predict import Prediction, predict, stage_work, told_memory
+from foretell.oracle.predict import Prediction, predict_priced, stage_work, told_memory
 from foretell.oracle.request import Request
 from foretell.oracle.resolve import Resolved, resolve
 from foretell.oracle.verdict import VERDICTS, chance, needed_bytes, verdict
@@ -26,9 +26,7 @@ from foretell.plan.plan import Plan
 from foretell.plan.setting import Setting
 from foretell.plan.strategies.pipeline import Pipeline
 from foretell.program.lower import lower
-from foretell.timeline.memory_timeline import memory_use
-from foretell.timeline.one_plan import OnePlan
-from foretell.timeline.plan_table import unrolled
+from foretell.timeline.memory_timeline import plan_memory
 from foretell.units import show_percent, show_seconds
 
 
@@ -88,7 +86,7 @@ class MixedStages(NamedTuple):
         lead = self.lies[slowest]
         asked, places = each[lead], [one.place for one in each]
         known = priced_on_kinds(asked.setting, places, self.lies, lead)
-        step = predict(asked.setting, asked.place, asked.request.run, known)
+        step = predict_priced(known, asked.setting, asked.place, asked.request.run)
         rates = [one.device.matrix_rate(known.prices.form.kernels) for one in places]
         rates[lead] = step.peak_flops
         peak = sum(rates[kind] for kind in self.lies) / len(self.lies)
@@ -146,8 +144,8 @@ class StagePeak(NamedTuple):
 def _peak_of(known: PricedProgram, asked: Resolved, own: list[int]) -> StagePeak:
     """That of the stages of one kind, with what a trainer adds on its devices."""
     constants = memory_constants(asked.setting, known.program.axes, asked.place)
-    one = OnePlan.of(known._replace(constants=constants), asked.place, unrolled(known))
-    return StagePeak(memory_use(one, own), asked.setting, asked.place)
+    used = plan_memory(known._replace(constants=constants), asked.place, own)
+    return StagePeak(used, asked.setting, asked.place)
 
 
 def predicted_stages(

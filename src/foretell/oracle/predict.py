@@ -101,14 +101,13 @@ def told_memory(used: MemoryUse, usable: float, most: float) -> dict[str, Any]:
 T = TypeVar("T", bound=Prediction)
 
 
-def predict(
-    setting: Setting, cluster: Cluster, run: TrainingRun = STEP_ALONE, known: PricedProgram | None = None
-) -> Prediction:
-    """Predict one step of a plan that fits, and a whole run of such steps where one is asked about.
+def predict(setting: Setting, cluster: Cluster, run: TrainingRun = STEP_ALONE) -> Prediction:
+    """Predict one step of a plan that fits, and a whole run of such steps where one is asked about."""
+    return predict_priced(priced(setting, cluster), setting, cluster, run)
 
-    `known`: its program, where it is priced otherwise than on this cluster alone.
-    """
-    plan = known or priced(setting, cluster)
+
+def predict_priced(plan: PricedProgram, setting: Setting, cluster: Cluster, run: TrainingRun) -> Prediction:
+    """The same of a program that is priced, perhaps otherwise than on this cluster alone."""
     program, device = plan.program, cluster.device
     usable, most = usable_bytes(setting.trainer, cluster), most_bytes(setting.trainer, cluster)
     made = composed(plan, cluster)

@@ -90,6 +90,11 @@ def memory_use(one: OnePlan, among: Sequence[int] = ()) -> MemoryUse:
     return MemoryUse(moment.allocated, reserved, by_stage[rank], by_stage, moment.parts | on_top, f"{moment}{where}")
 
 
+def plan_memory(plan: PricedProgram, cluster: Cluster, among: Sequence[int] = ()) -> MemoryUse:
+    """The same of a plan that is in no table yet."""
+    return memory_use(OnePlan.of(plan, cluster, unrolled(plan)), among)
+
+
 def rank_peak(one: OnePlan, among: Sequence[int] = ()) -> RankPeak:
     """The rank and the moment that decide a plan's memory, of all ranks or of some."""
     ranks = range(one.plan.program.ranks)

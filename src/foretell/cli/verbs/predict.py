@@ -12,6 +12,7 @@ import msgspec
 from foretell.cli.accuracy_lines import accuracy_line
 from foretell.cli.disturbance_options import disturbed
 from foretell.cli.main import NOTHING_FITS
+from foretell.cli.mixed_pages import only_of_one_kind
 from foretell.cli.notes import tell_notes
 from foretell.cli.parts import largest_first, parts_table
 from foretell.cli.rates import (
@@ -168,20 +169,12 @@ def _only_answered(files: PredictFiles) -> None:
             raise BadInput(what, where=option, fix="without disturbances")
 
 
-def _only_step(files: PredictFiles, shown: Shown) -> None:
-    """What is about the devices of all ranks, on a cluster of several kinds."""
-    kinds = {"--trace": files.trace, "--html": files.html, "--keep": files.keep, "--energy": shown.energy or None}
-    for option, asked in kinds.items():
-        if asked is not None:
-            what = f"{option} is of one kind of device, and this cluster has several"
-            raise BadInput(what, where=option, fix=f"without {option}, or --on one part of the cluster")
-
-
 def _predict(request: Request, files: PredictFiles, shown: Shown) -> None:
     from foretell.oracle.predicted import predicted
 
     if request.place.mixed:
-        _only_step(files, shown)
+        given = {"--trace": files.trace, "--html": files.html, "--keep": files.keep, "--energy": shown.energy}
+        only_of_one_kind(given)
     asked, found = predicted(under_plan(request))
     if files.keep is not None:
         from foretell.cli.kept import keep_answer

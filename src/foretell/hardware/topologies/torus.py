@@ -19,7 +19,7 @@ RING, LINE = 4.0, 2.0
 
 
 class Torus(SwitchTree, frozen=True):
-    summary = "each level is a ring of its units: neighbours have a link, an all-to-all of k units gets 8/k of it"
+    summary = "each level is a ring of its units: neighbours have a link, an all-to-all of k units gets 4/k of its two"
     references = ("Dally and Towles 2004 (Principles and Practices of Interconnection Networks), chapters 3 and 5",)
 
     def crossing(self, cluster: Cluster, level: Level, below: int, members: int, inside: int, sharing: int) -> Crossing:
