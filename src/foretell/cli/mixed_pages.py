@@ -23,7 +23,8 @@ def ways_page(found: SearchResult) -> str:
         tight = "" if one.roomy else ", tight"
         lines.append(f"{one.way}: {seconds(one.step_seconds)}{slower}, {show_bytes(one.memory_bytes)}{tight}")
         lines += [f"  {one.plan}", *([folded(one.what, 2, before="  ")] if one.what else [])]
-    return "\n".join(lines)
+    proven = "shares were chosen for the plans in front of each kind's own search; nothing is proven of others"
+    return "\n".join([*lines, "", folded(proven)])
 
 
 def only_of_one_kind(given: Mapping[str, object]) -> None:

@@ -33,8 +33,7 @@ def answer_page(answer: PlanningAnswer, step: Prediction, price: float, by: str,
     """The page of one search that found something; the lists of plans only where everything is asked for."""
     found = answer.found
     parts = [_winner(answer, step, price, by)]
-    if found.ways:
-        parts.append(ways_page(found))
+    parts += [ways_page(found)] if found.ways else []
     if everything and not found.ways:
         parts += [_top(answer, step, by), _front(found), *_refused(answer)]
     return "\n\n".join([*parts, amount(found, everything)])
@@ -298,10 +297,8 @@ def amount(found: SearchResult, everything: bool = True) -> str:
     counts += [f"{found.excluded:,} pruned by lower bounds"] if found.excluded else []
     counts += [f"{refused:,} refused"] if refused else []
     lines = [f"{', '.join(counts)}, {found.seconds:.3g} s"]
-    if not found.complete:
-        lines.append(_stopped(found))
-    elif found.best is not None:
-        lines.append(_proven(found))
+    if not found.complete or (found.best is not None and not found.ways):
+        lines.append(_proven(found) if found.complete else _stopped(found))
     if not everything:
         lines.append("--all prints the best plan of each mesh, the Pareto front, and what was refused")
     return "\n".join(folded(line, 2) for line in lines)
@@ -309,8 +306,6 @@ def amount(found: SearchResult, everything: bool = True) -> str:
 
 def _proven(found: SearchResult) -> str:
     """What is known of all plans that are not in front: of the space, and of stages and parts chosen for some."""
-    if found.ways:
-        return "shares were chosen for the plans in front of each kind's own search; nothing is proven of others"
     fastest = found.fastest or found.best
     assert fastest is not None
     if found.least_seconds >= (1 - SMALL) * fastest.step_seconds:

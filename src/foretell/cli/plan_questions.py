@@ -84,10 +84,8 @@ def questions_of(options: dict[str, Any], batch: int | None) -> list[Request]:
         words["exhaustive"] = True
     request = on_cluster(read(**words), EXAMPLE)
     if request.place.mixed:
-        by = options["by"]
-        only_of_one_kind(
-            {f"--by {by}": by in ("energy", "memory"), "--table": options["table"], "--html": options["html"]}
-        )
+        given = {f"--by {options['by']}": options["by"] in ("energy", "memory")}
+        only_of_one_kind(given | {f"--{name}": options[name] for name in ("table", "html")})
     found = questions(request, counts(options["gpus"]) if options["gpus"] is not None else ())
     return [one.changed(effort=one.effort.shared(len(found))) for one in found]
 
