@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from foretell.errors import BadInput
-from foretell.hardware.cluster import Cluster, DeviceGroup
+from foretell.hardware.cluster import Cluster, DeviceGroup, Level
 from foretell.oracle.mixed import DeviceKinds, alone
 from foretell.oracle.planning import PlanningAnswer, Watching, answered, head_room, precision_of, replaced
 from foretell.oracle.predicted import predicted
@@ -93,7 +93,7 @@ class _Leading:
         found = [one.found.plans.fastest_of(lambda plan: _divides(plan, staged), LEADING) for one in each]
         self.steps = [{one.plan: one for one in own} for own in found]
         self.rooms = [head_room(one.question, one.space, one.found.capacity) for one in each]
-        self.common = sorted(set.intersection(*map(set, self.steps)))
+        self.common = sorted(plan for plan in self.steps[0] if all(plan in own for own in self.steps))
 
     def by_mean(self) -> list[tuple[float, Plan]]:
         """Those that all kinds have, by the harmonic mean of their steps."""
@@ -194,7 +194,7 @@ def _parts(question: Request) -> Iterator[MixedWay]:
 def parts(cluster: Cluster) -> Iterator[Cluster]:
     """For each group of devices the cluster that it is, where it is whole units of the levels."""
     for group in cluster.groups:
-        left, levels = group.ranks, []
+        left, levels = group.ranks, list[Level]()
         for level in cluster.levels:
             size = math.gcd(left, level.size) if left % level.size else level.size
             levels.append(msgspec.structs.replace(level, size=size))
