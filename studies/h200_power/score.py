@@ -17,7 +17,7 @@ from typing import Any
 from foretell.cost.energy import IDLE, MATRIX, MEMORY, MOST, OPERATIONS, RUNNING, VECTOR
 from foretell.cost.price import priced
 from foretell.hardware.members import device
-from foretell.oracle.energy import step_energy
+from foretell.oracle.energy import StepEnergy, step_energy
 from foretell.oracle.predicted import predicted
 from foretell.oracle.request import read
 
@@ -34,9 +34,35 @@ STEPS = {
 Row = dict[str, Any]
 
 
-def readings() -> list[list[float]]:
-    lines = (HERE / "samples.jsonl").read_text().splitlines()[1:]
-    return [json.loads(line) for line in lines]
+LATER = {
+    "llama3.2-1b": ("llama3.2-1b:seq=2048", 4),
+    "bert-large": ("bert-large-mlm", 32),
+    "convnext-base": ("convnext-base", 128),
+    "swin-t": ("swin-t", 256),
+    "densenet121": ("densenet121", 128),
+    "vgg16": ("vgg16", 128),
+    "vit-l-16": ("vit-l-16", 64),
+    "mobilenet-v2": ("mobilenet-v2", 256),
+}
+"""Those of `caps.py`."""
+LIMIT = 700
+"""Watts that the card may take, unless somebody caps it."""
+
+
+def readings(file: str = "samples.jsonl") -> list[list[float]]:
+    lines = (HERE / file).read_text().splitlines()[1:]
+    return [json.loads(line) for line in lines if line.endswith("]")]
+
+
+def later(group: str) -> Iterator[tuple[Row, float]]:
+    """Rows of `caps.py` with their watts."""
+    for rows, samples in (("caps.jsonl", "caps_samples.jsonl"), ("caps2.jsonl", "caps2_samples.jsonl")):
+        every = readings(samples) if (HERE / rows).exists() else []
+        for line in (HERE / rows).read_text().splitlines() if every else ():
+            row = json.loads(line)
+            real = watts(row, every) if row["group"] == group and "instant" in row else None
+            if real is not None:
+                yield row, real
 
 
 def watts(row: Row, every: list[list[float]]) -> float | None:
@@ -77,11 +103,51 @@ def said(row: Row) -> float | None:
 
 
 def step(name: str) -> float:
-    model, batch = STEPS[name]
+    return energy_of(*STEPS[name]).watts
+
+
+def energy_of(model: str, batch: int) -> StepEnergy:
     asked, found = predicted(read(model=model, on="1xh200", plan="dp1 +amp_bf16", batch=batch))
     energy = step_energy(priced(asked.setting, asked.place), found)
     assert energy is not None
-    return energy.watts
+    return energy
+
+
+def joules() -> None:
+    """Joules of steps that `caps.py` ran, and of what they are made: watts, and seconds."""
+    errors: dict[bool, list[tuple[float, float]]] = {False: [], True: []}
+    for row, real in later("step"):
+        said, seconds = energy_of(*LATER[row["id"]]), 1 / row["calls_per_second"]
+        parts = said.joules / (real * seconds) - 1, said.watts / real - 1
+        errors[row["set_aside"]].append((abs(parts[0]), abs(parts[1])))
+        half = "set aside" if row["set_aside"] else "seen"
+        print(
+            f"{row['id']:16}{half:10}{real * seconds:7.1f} J measured{said.joules:7.1f} J said{parts[0]:+8.1%}, "
+            f"watts {real:.0f} and {said.watts:.0f}{parts[1]:+8.1%}, seconds{said.step_seconds / seconds - 1:+8.1%}"
+        )
+    for half, own in errors.items():
+        if own:
+            both = [statistics.median(column) for column in zip(*own, strict=True)]
+            print(
+                f"steps {'set aside' if half else 'seen'}: {len(own)}, median joules {both[0]:.1%}, watts {both[1]:.1%}"
+            )
+
+
+def frontier() -> None:
+    """What a cap or a locked clock costs and saves: calls a second and joules of a call against those without."""
+    free = {row["id"]: (row["calls_per_second"], real) for row, real in later("held") if row["value"] == LIMIT}
+    every = readings()
+    for line in (HERE / "measured.jsonl").read_text().splitlines():
+        row = json.loads(line)
+        real = watts(row, every) if "instant" in row else None
+        if real is not None:
+            free.setdefault(row["id"], (row["calls_per_second"], real))
+    for row, real in later("held"):
+        if row["id"] in free and row["value"] != LIMIT:
+            rate, drawn = free[row["id"]]
+            faster, cost = row["calls_per_second"] / rate, (real / row["calls_per_second"]) / (drawn / rate)
+            setting = f"{row['way']} {row['value']} {'W' if row['way'] == 'cap' else 'MHz'}"
+            print(f"{setting:14}{row['id']:18}{real:6.0f} W{faster:8.1%} of the rate{cost:8.1%} of the joules")
 
 
 def rows() -> Iterator[tuple[Row, float, float]]:
@@ -103,6 +169,8 @@ def main() -> None:
     for half, own in errors.items():
         if own:
             print(f"{'set aside' if half else 'seen'}: {len(own)} loads, median {statistics.median(own):.1%}")
+    joules()
+    frontier()
 
 
 if __name__ == "__main__":

@@ -83,7 +83,7 @@ def test_what_is_dropped_lies_between_the_products(plan: str, ranks: int) -> Non
 
 # a torus
 
-TORUS = "src/foretell/hardware/topologies/torus.py"
+TORUS = "src/foretell/hardware/topologies/torus2d.py"
 
 
 @pytest.mark.parametrize(

@@ -98,8 +98,9 @@ def test_shares_take_the_whole_batch(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "what"),
     [
-        ({"plan": "tp8 dp2 +bf16"}, "data parallelism and pipelines over all ranks"),
-        ({"plan": "dp8 +bf16"}, "data parallelism and pipelines over all ranks"),
+        ({"plan": "dp8 +bf16"}, "predicted as a whole"),
+        ({"plan": "dp16:shares=2/3 +bf16"}, "do not go into shares of 2/3"),
+        ({"plan": "tp2 dp8:shares=3/1 +bf16"}, "lie on both kinds"),
         ({"plan": "dp16 +bf16", "batch": 12}, "do not go into"),
         ({"plan": "dp16 +bf16 +m4", "batch": 72}, "no 4 equal micro-batches"),
         ({"plan": "dp16 +bf16", "forward": True}, "a training step"),
@@ -111,3 +112,30 @@ def test_what_is_not_modelled_is_refused_with_a_way_out(tmp_path: Path, words: d
         step(on, **words)
     assert problem.value.fix
     assert catalog.cluster(on).mixed
+
+
+@pytest.mark.parametrize(("plan", "batch"), [("dp16:shares=3/1 +bf16", 256), ("dp16:zero1,shares=3/1 +bf16 +m4", 256)])
+def test_a_split_that_is_said_is_the_step_of_the_slowest(tmp_path: Path, plan: str, batch: int) -> None:
+    """24 samples on an H100 and 8 on an A100: what each takes with so many, all ranks alike."""
+    both = cluster(tmp_path, "h100", "a100-80")
+    even = plan.replace(",shares=3/1", "").replace(":shares=3/1", "")
+    counts = (6, 2) if "+m4" in plan else (1, 1)
+    alone = []
+    for name, samples, count in zip(("h100", "a100-80"), (24, 8), counts, strict=True):
+        own = even.replace("+m4", f"+m{count}")
+        alone.append(step(cluster(tmp_path, name), own, 16 * samples).step_seconds)
+    assert step(both, plan, batch).step_seconds == pytest.approx(max(alone), rel=1e-6)
+
+
+def test_the_best_shares_are_said_in_the_plan_and_give_the_same_step(tmp_path: Path) -> None:
+    large = "llama:layers=4,hidden=4096,heads=32,ffn=11008,vocab=4096,seq=2048"
+    both = cluster(tmp_path, "h100", "a100-80")
+    found = step(both, "dp16:zero1 +bf16 +m16", model=large)
+    assert "shares=" in found.plan
+    again = step(both, found.plan, model=large)
+    assert again.step_seconds == found.step_seconds and again.plan == found.plan
+
+
+def test_unequal_shares_of_equal_devices_wait_for_the_largest(tmp_path: Path) -> None:
+    one = cluster(tmp_path, "h100")
+    assert step(one, "dp16:shares=3/1 +bf16").step_seconds == step(one, "dp16 +bf16", 16 * 24).step_seconds

@@ -157,6 +157,30 @@ def test_samples_do_not_change_hands_where_nothing_can_be_put(ranks: Ranks, mode
         ranks.run(assignment(model, plan))
 
 
+UNEQUAL = (
+    "dp2:shares=3/1",
+    "dp2:shares=1/3 +m2",  # one micro-batch of two samples, and three
+    "dp4:zero1,shares=3/1 +m2",
+    "dp2:zero3,shares=3/1 +m2",
+    "dp2:zero3,shard2,shares=1/1/3/3",
+)
+
+
+@pytest.mark.parametrize("plan", UNEQUAL)
+def test_unequal_shares_train_as_one_process(ranks: Ranks, plan: str) -> None:
+    """The loss of each rank counts by its samples; micro-batches are as large everywhere, or as many."""
+    found = trained(ranks, LLAMA, plan)
+    assert_same_values(found, alone(ranks, LLAMA))
+
+
+@pytest.mark.parametrize(
+    ("plan", "why"), [("dp2:shares=5/1", "no shares of these sizes"), ("dp2:shares=3/1 tp2", "beside tp do not run")]
+)
+def test_shares_that_do_not_run_are_refused(ranks: Ranks, plan: str, why: str) -> None:
+    with pytest.raises(BadInput, match=f"(?s){why}"):
+        ranks.run(assignment(LLAMA, plan))
+
+
 LOCAL_NORMS = ((NORMED, "dp2"), (NORMED, "pp2:1f1b +m2"))
 
 

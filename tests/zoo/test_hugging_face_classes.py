@@ -41,6 +41,7 @@ KINDS: dict[str, dict[str, Any]] = {
         "attention_bias": True,
     },
     "minimax_m2": {**HEADS, "num_hidden_layers": 3, "num_local_experts": 16, "rotary_dim": 8},
+    "mixtral": {**SIZES, "num_hidden_layers": 3, "num_local_experts": 4, "num_experts_per_tok": 2},
     "llama4_text": {
         **HEADS,
         "num_hidden_layers": 4,
@@ -50,6 +51,11 @@ KINDS: dict[str, dict[str, Any]] = {
     },
 }
 
+
+SIMPLE = tuple(KINDS)
+SCANNED = ("mamba2", "nemotron_h", "jamba", "qwen3_next")
+OTHERS = ("deepseek_v3", "deepseek_v32", "whisper", "clip", "llava")
+"""All that are compared here, or said why not."""
 
 SCANS = {
     "num_hidden_layers": 3,
@@ -66,15 +72,15 @@ SCANS = {
 }
 
 
-def both(folder: Path, kind: str, sizes: dict[str, Any]) -> tuple[Totals, Totals]:
+def both(folder: Path, kind: str, sizes: dict[str, Any], places: int = PLACES) -> tuple[Totals, Totals]:
     """What the zoo's family has by this configuration, and the class of transformers traced, scores written out."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
     config = AutoConfig.for_model(kind, **sizes)
     (folder / "config.json").write_text(json.dumps({**config.to_dict(), "model_type": kind}))
-    ours = totals(hf_config.load(folder, batch=BATCH, seq=PLACES, dtype="bf16"))
+    ours = totals(hf_config.load(folder, batch=BATCH, seq=places, dtype="bf16"))
     config._attn_implementation = "eager"
-    tokens = torch.randint(3, SIZES["vocab_size"], (BATCH, PLACES))
+    tokens = torch.randint(3, SIZES["vocab_size"], (BATCH, places))
 
     def build() -> torch.nn.Module:
         return AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
@@ -97,6 +103,50 @@ def test_the_class_of_transformers_is_the_same_model(tmp_path: Path, kind: str) 
     again = layers * BATCH * 4 * PLACES**2 * 2 * 16
     assert ours.backward.matrix + 2 * idle - again == theirs.backward.matrix
     assert ours.saved_bytes < theirs.saved_bytes or not local
+
+
+def convolutions(places: int, channels: int) -> int:
+    """Multiplications of a short convolution of four places, which torch runs past the end."""
+    return BATCH * (places + 3) * channels * 4 * 2
+
+
+def test_a_hybrid_of_scans_and_attention_is_that_of_transformers(tmp_path: Path) -> None:
+    """Nemotron-H: one layer of Mamba-2 (see below), one of attention, two of feed-forward."""
+    sizes = {**HEADS, "num_hidden_layers": 4, "hybrid_override_pattern": "M-*-", "mamba_num_heads": 8}
+    sizes |= {"mamba_head_dim": 16, "ssm_state_size": 8, "n_groups": 2, "chunk_size": 16}
+    ours, theirs = both(tmp_path, "nemotron_h", sizes)
+    heads, groups, chunk, state, feature, chunks = 8, 2, 16, 8, 16, PLACES // 16 + 1
+    scores = BATCH * PLACES * (heads - groups) * chunk * state * 2
+    states = BATCH * chunks**2 * heads * feature * state * 2
+    assert ours.parameters == theirs.parameters
+    more = scores + states + convolutions(PLACES, heads * feature + 2 * groups * state)
+    assert ours.forward.matrix + more == theirs.forward.matrix
+
+
+def test_selective_scans_read_states_by_products(tmp_path: Path) -> None:
+    """Jamba: seven of eight layers are Mamba. Written out, what a place reads of its state is a product, and the short
+    convolution one of torch's; in a scan's kernel both are element by element."""
+    sizes = {**SIZES, "num_hidden_layers": 8, "num_experts": 4, "num_experts_per_tok": 2, "mamba_d_state": 8}
+    ours, theirs = both(tmp_path, "jamba", {**sizes, "mamba_dt_rank": 8})
+    inner, state = 2 * 64, 8
+    assert ours.parameters == theirs.parameters
+    more = BATCH * PLACES * inner * state * 2 + convolutions(PLACES, inner)
+    assert ours.forward.matrix + 7 * more == theirs.forward.matrix
+
+
+def test_the_gated_delta_rule_of_transformers_inverts_row_by_row(tmp_path: Path) -> None:
+    """Qwen3-Next: three of four layers. The triangle of a chunk is inverted by products in the kernels, and row by row,
+    without any, where it is written out; the convolution as above. Places are those of a chunk: shorter texts are
+    filled up to it when written out."""
+    sizes = {**HEADS, "num_hidden_layers": 4, "num_experts": 8, "num_experts_per_tok": 2}
+    sizes |= {"moe_intermediate_size": 24, "shared_expert_intermediate_size": 24, "linear_num_value_heads": 4}
+    sizes |= {"linear_num_key_heads": 2, "linear_key_head_dim": 16, "linear_value_head_dim": 16}
+    chunk = 64
+    ours, theirs = both(tmp_path, "qwen3_next", sizes, chunk)
+    inverted = BATCH * 4 * chunk**3
+    more = convolutions(chunk, 2 * 2 * 16 + 4 * 16)
+    assert ours.parameters == theirs.parameters
+    assert ours.forward.matrix + 3 * (more - inverted) == theirs.forward.matrix
 
 
 def test_scans_of_transformers_are_written_out(tmp_path: Path) -> None:
@@ -172,6 +222,31 @@ SPARSE = {
     "index_head_dim": 16,
     "index_topk": 8,
 }
+
+
+def test_latent_attention_with_experts_is_that_of_transformers(tmp_path: Path) -> None:
+    """DeepSeek-V3, R1 and Kimi K2: backward, fused attention makes its scores again."""
+    sizes = {key: size for key, size in SPARSE.items() if not key.startswith("index_")}
+    ours, theirs = both(tmp_path, "deepseek_v3", sizes)
+    again = 3 * BATCH * 4 * PLACES**2 * 2 * 24
+    assert ours.parameters == theirs.parameters
+    assert ours.forward.matrix == theirs.forward.matrix
+    assert ours.backward.matrix - again == theirs.backward.matrix
+
+
+def test_llava_has_the_parameters_of_transformers(tmp_path: Path) -> None:
+    """Its class counts which tokens are an image's while it runs, which nothing without data can answer: it is built,
+    and not traced. That the tower is CLIP's and the rest a Llama's is tested with those."""
+    import transformers
+
+    text = {**SIZES, "model_type": "llama", "num_hidden_layers": 3}
+    sizes = {"text_config": text, "vision_config": {**EYE, "model_type": "clip_vision_model"}, "image_token_index": 95}
+    config = transformers.AutoConfig.for_model("llava", **sizes)
+    (tmp_path / "config.json").write_text(json.dumps({**config.to_dict(), "model_type": "llava"}))
+    with torch.device("meta"):
+        theirs = transformers.LlavaForConditionalGeneration(config)
+    ours = totals(hf_config.load(tmp_path, batch=BATCH, seq=PLACES))
+    assert ours.parameters == sum(weight.numel() for weight in theirs.parameters())
 
 
 def test_sparse_attention_of_transformers_is_a_mask(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from foretell.cli.accuracy_lines import accuracy_line
+from foretell.cli.mixed_pages import ways_page
 from foretell.cli.rates import gpus, sample_energy, step_lines
 from foretell.cli.searched import SMALL, amount, looked_at, stopped
 from foretell.cli.table import WIDTH, fit, folded
@@ -33,7 +34,8 @@ def answer_page(answer: PlanningAnswer, step: Prediction, price: float, by: str,
     """The page of one search that found something; the lists of plans only where everything is asked for."""
     found = answer.found
     parts = [_winner(answer, step, price, by)]
-    if everything:
+    parts += [ways_page(found)] if found.ways else []
+    if everything and not found.ways:
         parts += [_top(answer, step, by), _front(found), *_refused(answer)]
     return "\n\n".join([*parts, amount(found, everything)])
 

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from foretell.cli.amounts import in_samples, of_tokens
+from foretell.cli.mixed_pages import only_of_one_kind
 from foretell.cli.notes import tell_notes
 from foretell.cli.request_options import on_cluster
 from foretell.cli.several import numbers
@@ -82,6 +83,9 @@ def questions_of(options: dict[str, Any], batch: int | None) -> list[Request]:
     if options["by"] == "memory" or options["table"] is not None:  # bounds leave out what is slow, not what is large
         words["exhaustive"] = True
     request = on_cluster(read(**words), EXAMPLE)
+    if request.place.mixed:
+        given = {f"--by {options['by']}": options["by"] in ("energy", "memory")}
+        only_of_one_kind(given | {f"--{name}": options[name] for name in ("table", "html")})
     found = questions(request, counts(options["gpus"]) if options["gpus"] is not None else ())
     return [one.changed(effort=one.effort.shared(len(found))) for one in found]
 

@@ -33,10 +33,8 @@ def amount(found: SearchResult, everything: bool = True) -> str:
     counts += [f"{found.excluded:,} pruned by lower bounds"] if found.excluded else []
     counts += [f"{refused:,} refused"] if refused else []
     lines = [f"{', '.join(counts)}, {found.seconds:.3g} s"]
-    if not found.complete:
-        lines.append(stopped(found))
-    elif found.best is not None:
-        lines.append(_proven(found))
+    if not found.complete or (found.best is not None and not found.ways):
+        lines.append(_proven(found) if found.complete else stopped(found))
     if not everything:
         lines.append("--all prints the best plan of each mesh, the Pareto front, and what was refused")
     return "\n".join(folded(line, 2) for line in lines)

@@ -6,6 +6,7 @@ Composition, search and simulation all start here. Parts that other plans had to
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
 from foretell.cost.host import as_executed, overlap_share
@@ -58,13 +59,22 @@ def priced(setting: Setting, cluster: Cluster) -> PricedProgram:
     return price(lower(setting, convolution_block(cluster)), cluster)
 
 
-def price(program: Program, cluster: Cluster) -> PricedProgram:
-    """Price the parts of a program."""
+def priced_on_kinds(setting: Setting, kinds: Sequence[Cluster], lies: Sequence[int], lead: int) -> PricedProgram:
+    """The same on a cluster of several kinds of devices: `lies` says on which each rank of the pipeline does, `lead`
+    which of them has the figures that are one for all (how the host launches, what memory a trainer adds)."""
+    program = lower(setting, convolution_block(kinds[lead]))
+    return price(replace(program, partition=program.partition.lying(lies)), kinds[lead], kinds)
+
+
+def price(program: Program, cluster: Cluster, kinds: Sequence[Cluster] = ()) -> PricedProgram:
+    """Price the parts of a program. `kinds`: the cluster as it is with each of its kinds of devices, for stages that
+    lie on unlike ones."""
     setting, plan, trainer = program.setting, program.plan, as_executed(program.setting)
     partition, local, weight_state = program.partition, program.rank_program, program.weight_state
     prices = Prices(program.mesh, cluster, plan.policy(Precision).format, trainer)
+    on = [Prices(program.mesh, one, plan.policy(Precision).format, trainer) for one in kinds] or [prices]
     signatures = tuple(partition.signatures)
-    traffic = tuple(weight_traffic_cost(partition, own, local, weight_state, prices) for own in signatures)
+    traffic = tuple(weight_traffic_cost(partition, own, local, weight_state, on[own.lies]) for own in signatures)
 
     def activations(own: StageRuns, weights: WeightBuffers) -> StagePeaks:
         return activation_peaks(local, own, plan, weights, partition.ranks > 1)
@@ -72,7 +82,7 @@ def price(program: Program, cluster: Cluster) -> PricedProgram:
     return PricedProgram(
         program,
         prices,
-        {kind: layer_cost(local, kind, prices) for kind in partition.kinds},
+        {kind: layer_cost(local, kind, on[kind.lies]) for kind in partition.kinds},
         signatures,
         partition.stage_signatures,
         traffic,

@@ -35,6 +35,7 @@ from foretell.plan.strategies.data import Data
 from foretell.plan.strategies.pipeline import Pipeline
 from foretell.plan.strategies.tensor import Tensor
 from foretell.plan.strategy import Strategy
+from foretell.plan.syntax import spelled_list
 
 ORDER: Final = ("pp", "dp", "cp", "tp")
 """Axes from the outermost to the innermost, as all trainers here lay ranks out unless told otherwise."""
@@ -163,6 +164,7 @@ def taken_apart(plan: Plan, *, batch: int, **about: Any) -> Recipe:
     for axis in plan.axes:
         if isinstance(axis, Data | Tensor | Context | Pipeline):
             fields |= _axis_figures(axis)
+            others += [f"shares={spelled_list(axis.shares)}"] if isinstance(axis, Data) and axis.shares else []
         elif axis.world > 1:
             others.append(axis_text(axis))
     for policy in plan.policies:

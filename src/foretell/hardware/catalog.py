@@ -3,6 +3,8 @@
     h100                    one device
     64xh100                 64 ranks in the nodes this device usually sits in
     8x8xh100,ib-ndr         8 nodes of 8 with that network (4xib-ndr: with four ports a node)
+    8xh100+8xa100-80        nodes of several kinds of devices; ,ib-ndr at the end joins them
+    8xh100@1.3x,ib-ndr@4x   devices that throttle, a link with a quarter of its bandwidth
     dgx-a100                a machine, whole;  32xdgx-a100: that many, joined by their usual network
     abci                    a site, whole;     abci:64: 64 ranks of it, packed
     my-cluster.toml         a file of one's own, the same three ways
@@ -23,7 +25,8 @@ import msgspec
 from foretell.errors import BadInput, UnknownName, near
 from foretell.hardware import capacity, members, this_machine
 from foretell.hardware.cluster import Cluster, Device, DeviceGroup, Level, Link
-from foretell.hardware.packing import UNBOUNDED, neighbours, packed
+from foretell.hardware.device_nodes import GIVEN, DeviceNodes, usual_ports
+from foretell.hardware.packing import neighbours, packed
 from foretell.hardware.reading import ClusterFile
 
 _FORM = re.compile(
@@ -34,7 +37,6 @@ _LINK = re.compile(r"(?:(?P<ports>[0-9]+)x)?(?P<name>[a-z].*)")
 NAMED = "64xh100, 8x8xh100,ib-ndr, 32xdgx-a100, abci:64"
 FORMS = f"{NAMED}, or a .toml file"
 
-GIVEN = "given in the cluster's text"
 LONGEST_PATH = 250  # file systems refuse longer names
 MOST_RANKS = 2**24
 """More ranks than any machine has: a slip of the pen."""
@@ -65,18 +67,11 @@ def cluster(text: str) -> Cluster:
 def named(text: str) -> NamedCluster:
     """The cluster that a text names, with notes on what was chosen."""
     if parts := _kinds_of(text):
-        what = f"{' and '.join(parts)} are several kinds of devices, and a text names one"
-        fix = f"a file of your own with [[devices]] groups, --on both.toml; or one of them: {parts[0]}"
-        raise BadInput(what, where=text, fix=fix)
+        return _mixture(text, parts)
     written = _read(text)
     machine = _machine(written.name)
     found = _of_device(written) if machine is None else _of_machine(written, machine)
-    found = NamedCluster(found.cluster, (*found.notes, *_sockets(written)))
-    if not found.cluster.mixed:
-        return found
-    held = " and ".join(f"{group.ranks} x {group.device.name}" for group in found.cluster.groups)
-    note = f"{found.cluster.name} mixes {held}: of mixed clusters only data-parallel steps and pipelines are modelled"
-    return NamedCluster(found.cluster, (*found.notes, note))
+    return NamedCluster(found.cluster, (*found.notes, *_sockets(written)))
 
 
 def _sockets(written: _Written) -> Iterator[str]:
@@ -134,7 +129,7 @@ def _link(item: str, text: str) -> tuple[int, Link]:
 
 def _of_device(written: _Written) -> NamedCluster:
     device = _device(written)
-    notes = [f"{written.name} is taken as {device.name}"] if device.name != written.name else []
+    notes = [f"{written.name} is taken as {device.told}"] if device.name != members.slowed(written.name)[0] else []
     if written.part:
         raise BadInput(
             f"{written.name} is a device, not a machine to take {written.part} ranks of",
@@ -144,7 +139,7 @@ def _of_device(written: _Written) -> NamedCluster:
     counts = written.counts or (1,)
     ranks = counts[0] if len(counts) == 1 else counts[0] * counts[1]
     _check_ranks(ranks, written.text)
-    shape = _Shape.of(device, counts[1] if len(counts) == 2 else 0, written)
+    shape = DeviceNodes.of(device, counts[1] if len(counts) == 2 else 0, written.links, written.text)
     levels = shape.levels(ranks)
     if levels is None:
         raise shape.misfit(ranks, written.text)
@@ -189,10 +184,39 @@ def _unknown(written: _Written) -> BadInput:
 
 
 def _kinds_of(text: str) -> list[str]:
-    """The clusters of a text that joins several: 8xh100+8xa100-80."""
+    """The clusters of a text that joins several: 8xh100+8xa100-80. Links belong to all, and stand with the last."""
     parts = [part.strip() for part in re.split(r"[+&]|\band\b|,\s*(?=[0-9]+x)", text.lower())]
     forms = [_FORM.fullmatch(part) for part in parts]
-    return parts if len(parts) > 1 and all(form and _is_member(form["name"]) for form in forms) else []
+    named = [form and _is_member(members.slowed(form["name"])[0]) for form in forms]
+    return parts if len(parts) > 1 and all(named) else []
+
+
+def _mixture(text: str, parts: list[str]) -> NamedCluster:
+    """Nodes of several kinds of devices side by side, or one node that has several."""
+    last = _read(parts[-1])
+    links = ",".join(parts[-1].split(",")[1:])
+    parts = [*parts[:-1], parts[-1].partition(",")[0]]
+    own = [_of_device(_read(f"{part},{links}" if links else part)) for part in parts]
+    each = [one.cluster for one in own]
+    whole, usual = sum(one.ranks for one in each), min(one.device.node.size for one in each)
+    sizes = {one.levels[0].size for one in each}
+    inside = min((one.levels[0].link for one in each), key=lambda link: link.bandwidth)
+    if whole > usual and (len(sizes) > 1 or any(len(one.levels) > 2 for one in each)):
+        what = f"{' and '.join(parts)} are nodes of unlike sizes, and a text says one"
+        raise BadInput(what, where=text, fix="a file of your own with [[devices]] and [[levels]]: --on both.toml")
+    levels: tuple[Level, ...] = (Level("node", whole, inside),)
+    if whole > usual:
+        size, first = sizes.pop(), each[0].device
+        networks = [(ports, link) for ports, link in last.links if link.per_port]
+        ports, network = networks[0] if networks else (0, members.link(first.node.network))
+        ports = ports or min(usual_ports(one.device, size, network) for one in each)
+        levels = (Level("node", size, inside), Level("fabric", whole // size, network, ports))
+    groups = tuple(DeviceGroup(one.device, one.ranks) for one in each)
+    name = "+".join(f"{one.ranks}x{one.device.told}" for one in each) + (f",{links}" if links else "")
+    sources = {f"levels[{at}].size": GIVEN for at in range(len(levels))}
+    found = Cluster(name, " + ".join(one.title for one in each), groups, levels, name, sources)
+    notes = (note for one in own for note in one.notes if "is taken as" in note)
+    return NamedCluster(found, tuple(dict.fromkeys(notes)))
 
 
 _RESPELLED = (
@@ -220,99 +244,6 @@ def _is_member(name: str) -> bool:
 def _check_ranks(ranks: int, text: str) -> None:
     if ranks > MOST_RANKS:
         raise BadInput(f"{ranks:,} ranks", where=text, fix=f"at most {MOST_RANKS:,}")
-
-
-class _Shape(msgspec.Struct, frozen=True):
-    """The nodes of a device, as usual or as written."""
-
-    device: Device
-    size: int
-    link: Link
-    network: Link
-    ports: int
-    network_given: bool
-
-    @classmethod
-    def of(cls, device: Device, size: int, written: _Written) -> _Shape:
-        size = size or device.node.size
-        inside = [link for _, link in written.links if not link.per_port]
-        networks = [(ports, link) for ports, link in written.links if link.per_port]
-        if len(inside) > 1 or len(networks) > 1:
-            raise BadInput(
-                "two links for the same level", where=written.text, fix="one inside the node, one network between nodes"
-            )
-        ports, network = networks[0] if networks else (0, members.link(device.node.network))
-        link = inside[0] if inside else members.link(device.node.link)
-        ports = ports or usual_ports(device, size, network)
-        return cls(device, size, link, network, ports, bool(networks))
-
-    def template(self) -> tuple[Level, ...]:
-        """The levels with room for any number of nodes."""
-        fabric = Level("fabric", UNBOUNDED, self.network, self.ports)
-        node = Level("node", self.size, self.link)
-        spans = self.device.node.domain > self.device.node.size and self.link.name == self.device.node.link
-        reach = self.device.node.domain // self.size if spans else 1
-        return (node, Level("rack", reach, self.link), fabric) if reach > 1 else (node, fabric)
-
-    def levels(self, ranks: int) -> tuple[Level, ...] | None:
-        return packed(self.template(), ranks)
-
-    def misfit(self, ranks: int, text: str) -> BadInput:
-        """The error for ranks that do not fill nodes, or nodes that do not fill racks."""
-        fitting = [self.text(n, self.levels(n) or ()) for n in neighbours(self.template(), ranks)]
-        if ranks % self.size == 0:
-            reach, nodes = self.template()[1].size, ranks // self.size
-            return BadInput(
-                f"{nodes} nodes of {self.size} do not spread evenly over racks of {reach}",
-                where=text,
-                fix=" or ".join(fitting),
-            )
-        smaller = next(n for n in range(min(self.size, ranks), 0, -1) if ranks % n == 0)
-        ports = usual_ports(self.device, smaller, self.network) if self._usual_count() else self.ports
-        own_nodes = msgspec.structs.replace(self, size=smaller, ports=ports)
-        levels = own_nodes.levels(ranks)
-        own = [own_nodes.text(ranks, levels)] if smaller > 1 and levels else []
-        return BadInput(f"{ranks} ranks are not whole nodes of {self.size}", where=text, fix=" or ".join(fitting + own))
-
-    def text(self, ranks: int, levels: tuple[Level, ...]) -> str:
-        """The shortest text that gives these levels back."""
-        usual = self.size == self.device.node.size or (ranks == self.size < self.device.node.size)
-        count = "" if ranks == 1 else f"{ranks}x"
-        parts = [f"{count}{self.device.name}" if usual else f"{ranks // self.size}x{self.size}x{self.device.name}"]
-        if self.link.name != self.device.node.link:
-            parts.append(self.link.name)
-        if any(level.link.per_port for level in levels) and not self._usual_network():
-            count = "" if self._usual_count() else f"{self.ports}x"
-            parts.append(f"{count}{self.network.name}")
-        return ",".join(parts)
-
-    def _usual_network(self) -> bool:
-        return self.network.name == self.device.node.network and self._usual_count()
-
-    def _usual_count(self) -> bool:
-        return self.ports == usual_ports(self.device, self.size, self.network)
-
-    def sources(self, levels: tuple[Level, ...]) -> dict[str, str]:
-        from_device = self.device.sources
-        size = from_device["node.size"] if levels[0].size == self.device.node.size else GIVEN
-        found = {"levels[0].size": size}
-        for at, level in enumerate(levels[1:], 1):
-            found[f"levels[{at}].size"] = GIVEN
-            if level.link.per_port:
-                found[f"levels[{at}].ports"] = from_device["node.ports"] if self._usual_network() else GIVEN
-            elif "node.domain" in from_device:
-                found[f"levels[{at}].size"] = from_device["node.domain"]
-        return found
-
-
-def usual_ports(device: Device, size: int, network: Link) -> int:
-    """Ports of a node of `size` devices: each device keeps its share of them.
-
-    Plain Ethernet is the host's own interface, of which there is one.
-    """
-    if network.kind == "ethernet" and network.name != device.node.network:
-        return 1
-    return max(1, round(device.node.ports * size / device.node.size))
 
 
 def _of_machine(written: _Written, machine: ClusterFile) -> NamedCluster:

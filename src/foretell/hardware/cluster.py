@@ -79,6 +79,11 @@ class Device(msgspec.Struct, frozen=True):
         return hash((self.name, self.memory_bytes, self.memory_bandwidth))
 
     @property
+    def told(self) -> str:
+        """Its name, and how much longer than others of it a throttled one takes."""
+        return self.name if self.pace == 1 else f"{self.name}@{self.pace:g}x"
+
+    @property
     def is_processor(self) -> bool:
         """Whether it is a processor or a core of one: ranks on it talk by gloo."""
         return self.name in PROCESSORS
@@ -203,10 +208,9 @@ class Cluster(msgspec.Struct, frozen=True):
         """The one device of this cluster."""
         first = self.groups[0]
         if self.mixed:
-            held = ", ".join(f"{group.ranks} x {group.device.name}" for group in self.groups)
-            modelled = "of mixed clusters only data-parallel steps and pipelines are modelled"
+            held = ", ".join(f"{group.ranks} x {group.device.told}" for group in self.groups)
             raise BadInput(
-                f"{self.name} mixes devices ({held}); {modelled}",
+                f"{self.name} mixes devices ({held}): steps are predicted on it and plans searched, and nothing else",
                 where=self.text,
                 fix=f"one part of it at a time: {first.ranks}x{first.device.name}",
             )

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import functools
+import math
+import re
 from collections.abc import Mapping
 from pathlib import Path
+
+import msgspec
 
 from foretell.errors import BadInput, unknown
 from foretell.hardware import reading
@@ -31,8 +35,30 @@ def aliases() -> Mapping[str, str]:
     return reading.aliases(_HERE / "aliases.toml")
 
 
+_SLOWER = re.compile(r"(?P<name>.+)@(?P<times>[0-9]+(?:\.[0-9]+)?)x", re.IGNORECASE)
+
+
+def slowed(text: str) -> tuple[str, float]:
+    """A name, and how many times as long it takes as it should: h100@1.3x throttles, roce-400@4x lost lanes."""
+    form = _SLOWER.fullmatch(text)
+    if form is None:
+        if "@" in text:
+            raise BadInput(f"{text!r} says not how many times slower", where=text, fix=f"{text.partition('@')[0]}@1.5x")
+        return text, 1.0
+    times = float(form["times"])
+    if not 1 <= times < math.inf:
+        raise BadInput(f"{times:g} times as long is faster", where=text, fix=f"1 or more: {form['name']}@1.5x")
+    return form["name"], times
+
+
 def device(name: str) -> Device:
-    """A device by name or other spelling, or from a file of one's own."""
+    """A device by name or other spelling, or from a file of one's own; of a throttled one all kernels take longer."""
+    name, times = slowed(name)
+    found = _whole_device(name)
+    return found if times == 1 else msgspec.structs.replace(found, pace=found.pace * times)
+
+
+def _whole_device(name: str) -> Device:
     if name.endswith(".toml"):
         return reading.device(Path(name), names("links"), names("architectures"))
     if name == CORE:
@@ -43,8 +69,12 @@ def device(name: str) -> Device:
 
 
 def link(name: str) -> Link:
-    """A link by name, or from a file of one's own."""
-    return reading.link(Path(name)) if name.endswith(".toml") else _link(name)
+    """A link by name, or from a file of one's own; a degraded one carries less."""
+    name, times = slowed(name)
+    found = reading.link(Path(name)) if name.endswith(".toml") else _link(name)
+    if times == 1:
+        return found
+    return msgspec.structs.replace(found, name=f"{found.name}@{times:g}x", bandwidth=found.bandwidth / times)
 
 
 @functools.cache
@@ -83,6 +113,6 @@ def machine_file(text: str) -> ClusterFile:
         raise BadInput("no such file", where=text, fix="a cluster's .toml, or a name: foretell list clusters")
 
     def beside(name: str) -> str:
-        return str(path.parent / name) if name.endswith(".toml") else name
+        return str(path.parent / name) if slowed(name)[0].endswith(".toml") else name
 
     return reading.machine(path, text, lambda name: device(beside(name)), lambda name: link(beside(name)))

@@ -138,11 +138,10 @@ def _benchmark(kind: str, payload: float, group: Group, cluster: Cluster, messag
 
 def rank_work(program: Program, seconds: Seconds) -> list[float]:
     """Seconds that each pipeline rank computes in a step."""
-    each = {kind: seconds(kind) for kind in {kind_of(run) for runs in program.partition.row.runs for run in runs}}
-    parts = [math.fsum(each[kind_of(run)] * run.times for run in runs) for runs in program.partition.row.runs]
-    found = [0.0] * program.ranks
+    each, found = functools.cache(seconds), [0.0] * program.ranks
     for stage, times in _stages(program):
-        found[program.partition.rank[stage]] += times * parts[program.partition.part[stage]]
+        own = math.fsum(each(kind) * layers for kind, layers in program.partition.kinds_of(stage))
+        found[program.partition.rank[stage]] += times * own
     return found
 
 

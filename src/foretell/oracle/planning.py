@@ -112,6 +112,10 @@ class PlanningAnswer(NamedTuple):
 
     def predicted(self, plan: Plan, run: TrainingRun = STEP_ALONE) -> Prediction:
         """One of its plans as `foretell predict` tells it."""
+        if self.question.place.mixed:
+            from foretell.oracle.predicted import predicted
+
+            return predicted(self.question.changed(plan=plan))[1]
         setting = self.space.setting(plan)
         return msgspec.structs.replace(predict(setting, self.space.cluster, run), model=self.question.model)
 
@@ -122,6 +126,10 @@ Watching = Callable[[Space], Watch]
 
 def answered(question: Request, watching: Watching | None = None) -> PlanningAnswer:
     """Search for one question's plans."""
+    if question.place.mixed:
+        from foretell.oracle.mixed_search import answered_mixed  # which searches the kinds of the cluster
+
+        return answered_mixed(question, watching)
     space = space_of(question)
     watch = watching(space) if watching else None
     effort = msgspec.structs.replace(question.effort, seconds=SEARCHING * question.effort.seconds)

@@ -103,7 +103,11 @@ T = TypeVar("T", bound=Prediction)
 
 def predict(setting: Setting, cluster: Cluster, run: TrainingRun = STEP_ALONE) -> Prediction:
     """Predict one step of a plan that fits, and a whole run of such steps where one is asked about."""
-    plan = priced(setting, cluster)
+    return predict_priced(priced(setting, cluster), setting, cluster, run)
+
+
+def predict_priced(plan: PricedProgram, setting: Setting, cluster: Cluster, run: TrainingRun) -> Prediction:
+    """The same of a program that is priced, perhaps otherwise than on this cluster alone."""
     program, device = plan.program, cluster.device
     usable, most = usable_bytes(setting.trainer, cluster), most_bytes(setting.trainer, cluster)
     made = composed(plan, cluster)

@@ -15,6 +15,7 @@ from foretell.oracle.predict import Prediction, explained, predict
 from foretell.oracle.request import Request
 from foretell.oracle.resolve import Resolved, resolve
 from foretell.oracle.training import STEP_ALONE, whole
+from foretell.plan.strategies.data import Data
 from foretell.plan.text import parse
 
 
@@ -24,7 +25,7 @@ def predicted(request: Request) -> tuple[Resolved, Prediction]:
         from foretell.oracle.padding import predicted_examples
 
         return predicted_examples(request, predicted)
-    if request.cluster is not None and request.cluster.mixed:
+    if request.cluster is not None and (request.cluster.mixed or _uneven(request)):
         from foretell.oracle.mixed import predicted_mixed
 
         return predicted_mixed(request, predicted)
@@ -32,6 +33,12 @@ def predicted(request: Request) -> tuple[Resolved, Prediction]:
         return _anchored(request)
     asked = resolve(request)
     return asked, _told(asked)
+
+
+def _uneven(request: Request) -> bool:
+    """Whether ranks have unequal shares of the samples."""
+    data = request.plan.axis(Data) if request.plan else None
+    return data is not None and bool(data.shares)
 
 
 def _told(asked: Resolved) -> Prediction:

@@ -7,6 +7,7 @@ are told in one order, whatever the order they were found in: the plainest first
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Iterator
 from os import PathLike
 from typing import Any
@@ -59,6 +60,11 @@ class PricedPlans:
         """Of those that fit; of two that are as fast the one that takes less memory comes first."""
         found = self._first(self._by_time if self.fits.any() else (), count)
         return tuple(sorted(found, key=lambda one: (one.step_seconds, one.memory_bytes, plainness(one)))[:count])
+
+    def fastest_of(self, wanted: Callable[[Plan], bool], count: int) -> list[Candidate]:
+        """The same of those that are wanted."""
+        found = (int(at) for at in (self._by_time if self.fits.any() else ()) if wanted(self._named(int(at))))
+        return [self[at] for at in itertools.islice(found, count)]
 
     def smallest(self, count: int) -> tuple[Candidate, ...]:
         """Those that need the least memory, whether they fit or not; the faster of two first."""

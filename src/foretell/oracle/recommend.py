@@ -35,7 +35,7 @@ MOST: Final = 5_000
 def recommend(answer: PlanningAnswer) -> PlanningAnswer:
     """The answer with the recommended plan as its best, the fastest beside it, and one that saves memory."""
     found = answer.found
-    if found.best is None:
+    if found.best is None or answer.question.place.mixed:  # ways to use its kinds stand side by side
         return answer
     best = recommended(answer)
     smaller = _smaller(answer, best)

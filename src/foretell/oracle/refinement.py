@@ -69,6 +69,8 @@ Choosing = Callable[[str, float], None]
 
 def refine(answer: PlanningAnswer, choosing: Choosing | None = None) -> PlanningAnswer:
     """The answer with stages and parts chosen for the plans that lead it; Ctrl-C ends this with the best so far."""
+    if answer.question.place.mixed:  # shares are chosen already
+        return answer
     told: list[Refinement] = []
     stopped = answer.found.stopped
     until = time.perf_counter() + answer.question.effort.seconds - answer.found.seconds

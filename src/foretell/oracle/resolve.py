@@ -23,11 +23,12 @@ from foretell.oracle.ways_out import PlansNear, WayOut
 from foretell.plan.fitness import all_passing, broken, fits, passing
 from foretell.plan.job import as_options, batch_ranks, make_job, micro_batch, per_rank
 from foretell.plan.offered import says_less
-from foretell.plan.plan import Plan
+from foretell.plan.plan import Plan, axis_text
 from foretell.plan.policies.precision import Precision
 from foretell.plan.refusal import Refusal, refused
 from foretell.plan.repair import told
 from foretell.plan.setting import Setting, with_precision
+from foretell.plan.strategies.data import Data
 from foretell.plan.trainer import Trainer, trainer
 from foretell.units import FLOATING
 
@@ -58,6 +59,7 @@ def resolve(request: Request) -> Resolved:
     """Load what a question names, and refuse a plan that breaks rules: all of them are told, nothing is adjusted."""
     if request.plan is None:
         raise BadInput("no plan is given", where="--plan", fix="--plan 'dp8:zero3 +bf16'; one rank alone is dp1")
+    _only_equal_shares(request)
     plans = PlanEvaluator(request)
     setting = plans.setting(request.plan)
     broken = plans.refusals(request.plan)
@@ -71,6 +73,15 @@ def resolve(request: Request) -> Resolved:
     place = plans.place(request.plan.ranks)
     cluster, doubts = _profiled(request, setting, place.cluster)
     return Resolved(request, setting, cluster, (*notes, *place.notes, *doubts))
+
+
+def _only_equal_shares(request: Request) -> None:
+    """Unequal shares of the samples are several questions, which `predicted` asks one by one."""
+    data = request.plan.axis(Data) if request.plan else None
+    if request.cluster is not None and data is not None and data.shares:
+        what = f"{axis_text(data)}: unequal shares of samples are predicted and run, and nothing else"
+        fix = f"{axis_text(msgspec.structs.replace(data, shares=()))}, or foretell predict"
+        raise BadInput(what, where="--plan", fix=fix)
 
 
 def setting_of(request: Request, graph: Graph, plan: Plan, batch: int, software: Trainer | None = None) -> Setting:

@@ -36,6 +36,24 @@ class Refinement(msgspec.Struct, frozen=True, kw_only=True):
         return max(0.0, 1 - self.least_seconds / self.step_seconds) if self.plan else 0.0
 
 
+class MixedWay(msgspec.Struct, frozen=True, kw_only=True):
+    """A way to use the kinds of devices of a mixed cluster, with its best plan."""
+
+    way: str  # uneven batches, stages by kind, equal shares, or one kind alone
+    cluster: str
+    plan: str
+    step_seconds: float
+    memory_bytes: float
+    fits: bool
+    roomy: bool  # with as much room as plans that are recommended have
+    what: str  # who has which share
+    alone: bool = False  # whether other kinds have nothing to do
+
+    @property
+    def candidate(self) -> Candidate:
+        return Candidate(self.plan, self.step_seconds, self.memory_bytes)
+
+
 class SearchResult(Summarized, frozen=True, kw_only=True, dict=True):
     """What a search found. All its plans, not kept in files, are its `plans`."""
 
@@ -62,6 +80,7 @@ class SearchResult(Summarized, frozen=True, kw_only=True, dict=True):
     meshes: int = 0  # of the space, refused ones included
     excluded: int = 0  # plans that were not priced because their lower bound is too slow or too large
     least_seconds: float = 0.0  # proven: no plan of the space that fits takes less; 0: nothing is
+    ways: tuple[MixedWay, ...] = ()  # on a mixed cluster: the fastest of each way to use its kinds
     finer: tuple[Refinement, ...] = ()  # what was chosen beside what the search varies
     fastest: Candidate | None = None  # the optimum of the space, however full a device is
     smaller: Candidate | None = None  # of those priced, the fastest that needs a quarter less than the recommended one

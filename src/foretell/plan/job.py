@@ -18,6 +18,8 @@ from foretell.plan.plan import Plan
 from foretell.plan.policies.microbatches import Microbatches
 from foretell.plan.refusal import Refusal
 from foretell.plan.repair import changed, near, replaced
+from foretell.plan.storage import STORAGES
+from foretell.plan.strategies.data import Data
 from foretell.plan.strategy import Strategy
 from foretell.plan.trainer import trainer as find_trainer
 from foretell.units import product
@@ -137,3 +139,12 @@ def _dividing(batch: int, plan: Plan) -> Iterator[Plan]:
             others = ranks // axis.ranks * times
             for other in near(axis, lambda n, others=others: batch % (others * n) == 0):
                 yield from replaced(plan, axis, other)
+
+
+def own_counts(data: Data, microbatches: int, batch: int) -> list[tuple[float, float]]:
+    """Samples of each data rank, and its micro-batches: as large as on the others, or as many where messages of weights
+    come with each of them. Where shares do not go into the batch, the numbers are no whole ones."""
+    whole, together = sum(data.by_rank), STORAGES[data.storage].gradients
+    mean = microbatches * len(data.by_rank) / whole
+    counts = [microbatches if together or microbatches == 1 else share * mean for share in data.by_rank]
+    return [(batch * share / whole, count) for share, count in zip(data.by_rank, counts, strict=True)]

@@ -6,6 +6,7 @@ program of a model shares it.
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -86,6 +87,11 @@ class StageSignature(NamedTuple):
     versions: int  # of its weights
 
     @property
+    def lies(self) -> int:
+        """The kind of device that its layers lie on."""
+        return self.layers[0][0].lies if self.layers else 0
+
+    @property
     def back(self) -> tuple[tuple[int, int, bool], ...]:
         """What of it a gradient goes back for."""
         return tuple(crossing for crossing in self.received if crossing[2])
@@ -111,6 +117,15 @@ class PipelinePartition:
         self.row = model_parts(graph, self.schedule.parts(self.ranks, self.chunks), pipeline.split, rule, spares)
         self.part = [self.schedule.part_of(at, self.ranks, self.chunks) for at in range(self.count)]
         self.rank = [self.schedule.rank_of(at, self.ranks, self.chunks) for at in range(self.count)]
+        self.lies: tuple[int, ...] = (0,) * self.count  # on which kind of device each stage does
+
+    def lying(self, on: Sequence[int]) -> PipelinePartition:
+        """The same with each rank of the pipeline on a kind of device: stages are alike that lie on one."""
+        found = copy.copy(self)
+        for name in ("signatures", "signature_runs", "kinds", "layers", "stage_signatures"):
+            vars(found).pop(name, None)  # what is known of stages that all lie on one kind
+        found.lies = tuple(on[rank] for rank in self.rank)
+        return found
 
     @property
     def count(self) -> int:
@@ -120,6 +135,10 @@ class PipelinePartition:
     def runs(self, at: int) -> tuple[EqualLayers, ...]:
         """The layers of a stage."""
         return self.row.runs[self.part[at]]
+
+    def kinds_of(self, at: int) -> Iterator[tuple[BlockKind, int]]:
+        """The kinds of a stage's layers, and how many layers in a row are of each."""
+        return ((kind_of(run)._replace(lies=self.lies[at]), run.times) for run in self.runs(at))
 
     # who follows whom
 
@@ -248,7 +267,7 @@ class PipelinePartition:
         part = self.part[at]
         earlier = self._earlier(at) if self.chunks > 1 else set[int]()
         return StageSignature(
-            tuple(self._layers(run) for run in self.row.runs[part]),
+            tuple(self._layers(run, self.lies[at]) for run in self.row.runs[part]),
             before < 0,
             after < 0,
             self._reads(self.receives(at)),
@@ -262,9 +281,9 @@ class PipelinePartition:
     def _reads(self, part: int) -> tuple[tuple[int, int, bool], ...]:
         return tuple((*one.read, one.trained) for one in self.row.crossings[part]) if part >= 0 else ()
 
-    def _layers(self, run: EqualLayers) -> tuple[BlockKind, int, bool, bool]:
+    def _layers(self, run: EqualLayers, lies: int) -> tuple[BlockKind, int, bool, bool]:
         last = run.first + run.times == self.graph.blocks[run.block].times
-        return kind_of(run), run.times, run.first == 0, last
+        return kind_of(run)._replace(lies=lies), run.times, run.first == 0, last
 
 
 def _equal_layers(run: EqualLayers, alone: bool) -> Iterator[EqualLayers]:

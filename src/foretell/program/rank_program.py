@@ -44,6 +44,7 @@ class BlockKind(NamedTuple):
     start: int
     stop: int
     spared: bool = False  # they save all, whatever else runs again
+    lies: int = 0  # on which kind of device, where a pipeline's stages lie on unlike ones
 
     @property
     def operators(self) -> tuple[int, int, int]:

@@ -20,7 +20,10 @@ from foretell.model.source import kept
 from foretell.oracle.calibrations import with_calibration
 from foretell.oracle.disturbed import predict_disturbed, stage_of, with_wait
 from foretell.oracle.explain import Bottleneck
+from foretell.oracle.mixed import with_microbatches, with_shares
 from foretell.oracle.predict import Prediction
+from foretell.plan.job import own_counts
+from foretell.plan.strategies.data import Data
 from foretell.program.expand import expand
 from foretell.program.expanded import ExpandedProgram
 from foretell.program.lower import lower
@@ -100,6 +103,10 @@ def foreseen(
 ) -> Prediction:
     """What is predicted of a run on a cluster that can have been its own."""
     setting = assignment.setting
+    parts = in_equal_parts(assignment)
+    if len(parts) > 1:  # all wait for those that take longest
+        each = [foreseen(part, where, calibration, _of_ranks(disturbance, own)) for own, part in parts]
+        return max(each, key=lambda found: found.step_seconds)
     if setting.plan.ranks > where.ranks:
         what = f"{setting.plan} has {setting.plan.ranks} ranks, and {where.text} has {where.ranks}: they share cores"
         raise BadInput(what, where="--on", fix="fewer ranks, or --on the cluster it runs on")
@@ -109,6 +116,26 @@ def foreseen(
     known = with_calibration(setting, where, calibration)
     found = _at_pace(predict_disturbed(known.setting, known.cluster, disturbance), assignment.tempo)
     return msgspec.structs.replace(found, notes=(*known.notes, *found.notes))
+
+
+def in_equal_parts(assignment: Assignment) -> list[tuple[tuple[int, ...], Assignment]]:
+    """A run whose ranks have unequal shares as runs of all ranks with as many samples as some of them have."""
+    plan = assignment.setting.plan
+    data = plan.axis(Data)
+    if data is None or not data.shares:
+        return [(tuple(range(plan.ranks)), assignment)]
+    counts = own_counts(data, plan.microbatches, assignment.setting.job.batch)
+    found: list[tuple[tuple[int, ...], Assignment]] = []
+    for samples, count in dict.fromkeys(counts):
+        own = tuple(rank for rank, one in enumerate(counts) if one == (samples, count))
+        equal = str(with_microbatches(with_shares(plan, ()), int(count)))
+        found.append((own, msgspec.structs.replace(assignment, plan=equal, batch=int(samples) * data.world)))
+    return found
+
+
+def _of_ranks(found: Disturbance, own: tuple[int, ...]) -> Disturbance:
+    """What goes wrong, but for slow ranks that are none of these."""
+    return msgspec.structs.replace(found, ranks=tuple(one for one in found.ranks if one.rank in own))
 
 
 GRADIENT = ("input", "forward", "backward", "recompute", "host")
@@ -134,6 +161,10 @@ COMPUTING = {"forward": "forward", "backward": "backward", "recompute": "backwar
 def computing(assignment: Assignment, where: Cluster, calibration: str = "") -> tuple[dict[str, float], ...]:
     """Seconds that each rank computes in each phase of a step, as they are predicted."""
     setting = assignment.setting
+    parts = in_equal_parts(assignment)
+    if len(parts) > 1:
+        found = {rank: computing(part, where, calibration)[rank] for own, part in parts for rank in own}
+        return tuple(found[rank] for rank in range(setting.plan.ranks))
     known = with_calibration(setting, where, calibration)
     places: dict[int, dict[str, float]] = defaultdict(lambda: dict.fromkeys(COMPUTING.values(), 0.0))
     for event in simulate(priced(known.setting, known.cluster), joined=True).events:

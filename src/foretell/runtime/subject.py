@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -63,6 +64,8 @@ class Subject:
     parts      the modules that this rank has: the model, or a stage each
     sample     a micro-batch in its shapes, before any share is taken but that of samples
     shares     what takes this rank's share out of a batch, one function an axis
+    weight     how its mean loss counts among those of ranks with other shares, whose mean is the loss
+    count      micro-batches of this rank
     alike      axes beside those that share the batch along which all weights are averaged
     summands   weights whose gradients are summands along more axes than those that share the batch, and these
     divided    weights that are cut along axes that share the batch, and these: there is nothing to average along them
@@ -82,6 +85,7 @@ class Subject:
     loss: Loss
     rule: TorchOptimizer
     shares: list[Callable[[Batch], Batch]] = field(default_factory=list)
+    weight: float = 1.0
     alike: list[str] = field(default_factory=list)
     summands: dict[nn.Parameter, tuple[str, ...]] = field(default_factory=dict)
     divided: dict[nn.Parameter, tuple[str, ...]] = field(default_factory=dict)
@@ -95,6 +99,10 @@ class Subject:
     settles: list[Callable[[], None]] = field(default_factory=list)
     optimizer: Callable[[TorchOptimizer, list[nn.Parameter]], Updater] = field(default=lambda rule, own: rule.over(own))
     wholes: list[WholeWeight] = field(default_factory=list)
+
+    @functools.cached_property
+    def count(self) -> int:
+        return self.setting.plan.microbatches
 
     def layers(self, part: nn.Module) -> Iterator[tuple[str, nn.Module]]:
         """The layers of a part, by the names that the program has for them."""
@@ -133,7 +141,7 @@ class Straight:
     def __init__(self, subject: Subject) -> None:
         (self.part,) = subject.parts
         self.loss, self.quiet, self.summed = subject.loss, subject.quiet, subject.summed
-        self.count = subject.setting.plan.microbatches
+        self.count, self.weight = subject.count, subject.weight
 
     def run(self, batch: Batch, clock: Clock) -> list[torch.Tensor]:
         losses: list[torch.Tensor] = []
@@ -149,6 +157,6 @@ class Straight:
 
     def _backward(self, loss: torch.Tensor, clock: Clock, last: bool) -> None:
         with clock.phase("backward"):
-            (loss / self.count).backward()
+            (loss * (self.weight / self.count)).backward()
             for told in self.summed if last else ():
                 told(clock)

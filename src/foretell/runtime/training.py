@@ -142,7 +142,7 @@ class RankTraining:
                 losses = self.driver.run(batch, clock)
             if not self.assignment.forward:
                 self._update()
-        loss = torch.stack(losses).mean().item() if losses else None
+        loss = torch.stack(losses).mean().item() * self.subject.weight if losses else None
         rehearsed = self.assignment.rehearsal is not None and loss is not None and not math.isfinite(loss)
         if rehearsed or (self.assignment.waits and loss is not None):
             loss = 0.0  # of what nobody computed, or of messages that moved nothing and weights that are noise

@@ -6,6 +6,7 @@ a chart for all slots of the fullest rank.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from foretell.compiling import real_row
@@ -77,10 +78,10 @@ def device_bytes(constants: MemoryConstants, allocated: float) -> float:
     return allocated * constants.reserved + constants.context
 
 
-def memory_use(one: OnePlan) -> MemoryUse:
-    """What the fullest rank of a plan holds."""
+def memory_use(one: OnePlan, among: Sequence[int] = ()) -> MemoryUse:
+    """What the fullest rank of a plan holds, or the fullest of some."""
     constants = one.plan.constants
-    rank, moment, by_stage = rank_peak(one)
+    rank, moment, by_stage = rank_peak(one, among)
     reserved = moment.allocated * constants.reserved
     buffers = constants.communicators
     on_top = {"allocator": reserved - moment.allocated, "context": by_stage[rank] - reserved - buffers}
@@ -89,18 +90,23 @@ def memory_use(one: OnePlan) -> MemoryUse:
     return MemoryUse(moment.allocated, reserved, by_stage[rank], by_stage, moment.parts | on_top, f"{moment}{where}")
 
 
-def rank_peak(one: OnePlan) -> RankPeak:
-    """The rank and the moment that decide a plan's memory."""
+def plan_memory(plan: PricedProgram, cluster: Cluster, among: Sequence[int] = ()) -> MemoryUse:
+    """The same of a plan that is in no table yet."""
+    return memory_use(OnePlan.of(plan, cluster, unrolled(plan)), among)
+
+
+def rank_peak(one: OnePlan, among: Sequence[int] = ()) -> RankPeak:
+    """The rank and the moment that decide a plan's memory, of all ranks or of some."""
     ranks = range(one.plan.program.ranks)
     peaks = [one.kernels.rank_memory(one.tables, one.plans, 0, rank) for rank in ranks]
     by_stage = tuple(device_bytes(one.plan.constants, allocated) for allocated, _ in peaks)
-    rank = max(ranks, key=lambda at: by_stage[at])
+    rank = max(among or ranks, key=lambda at: by_stage[at])
     return RankPeak(rank, _moment(one, rank, peaks[rank][1]), by_stage)
 
 
-def plan_peak(plan: PricedProgram, cluster: Cluster) -> RankPeak:
+def plan_peak(plan: PricedProgram, cluster: Cluster, among: Sequence[int] = ()) -> RankPeak:
     """The same of a plan that is in no table yet."""
-    return rank_peak(OnePlan.of(plan, cluster, unrolled(plan)))
+    return rank_peak(OnePlan.of(plan, cluster, unrolled(plan)), among)
 
 
 def memory_timeline(plan: PricedProgram, cluster: Cluster) -> MemoryTimeline:

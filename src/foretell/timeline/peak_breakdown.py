@@ -46,7 +46,8 @@ def alive(plan: PricedProgram, cluster: Cluster, used: MemoryUse, most: int = MO
 
     All together take what the prediction says that the rank does, also where a measured run corrected that.
     """
-    peak = plan_peak(plan, cluster)
+    own = [at for at, size in enumerate(used.by_stage) if size == used.device]  # on unlike devices not the largest
+    peak = plan_peak(plan, cluster, own)
     scale = used.device / peak.by_stage[peak.rank]
     tensors = [*_activations(plan, peak.moment), *_persistent(plan, peak.rank, peak.moment)]
     found = [msgspec.structs.replace(one, bytes=one.bytes * scale) for one in tensors]

@@ -12,6 +12,7 @@ import msgspec
 from foretell.cli.accuracy_lines import accuracy_line
 from foretell.cli.disturbance_options import disturbed
 from foretell.cli.main import NOTHING_FITS
+from foretell.cli.mixed_pages import only_of_one_kind
 from foretell.cli.notes import tell_notes
 from foretell.cli.parts import largest_first, parts_table
 from foretell.cli.rates import (
@@ -171,6 +172,9 @@ def _only_answered(files: PredictFiles) -> None:
 def _predict(request: Request, files: PredictFiles, shown: Shown) -> None:
     from foretell.oracle.predicted import predicted
 
+    if request.place.mixed:
+        given = {"--trace": files.trace, "--html": files.html, "--keep": files.keep, "--energy": shown.energy}
+        only_of_one_kind(given)
     asked, found = predicted(under_plan(request))
     if files.keep is not None:
         from foretell.cli.kept import keep_answer
@@ -184,7 +188,7 @@ def _predict(request: Request, files: PredictFiles, shown: Shown) -> None:
 
         save(step_page(asked.setting, asked.place, found, asked.notes), files.html)
     held = _alive(asked, found) if shown.memory or shown.as_json or not found.fits else ()
-    energy = _energy(asked, found) if shown.energy or shown.as_json else None
+    energy = _energy(asked, found) if (shown.energy or shown.as_json) and not request.place.mixed else None
     if shown.energy and energy is None:
         raise BadInput("no power of processors was measured", where="--energy", fix="without --energy")
     changes = () if found.fits else _changes(asked, found)

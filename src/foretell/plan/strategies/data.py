@@ -3,7 +3,8 @@
 `zero1` shards optimizer states over the ranks, `zero2` gradients too, `zero3` weights too (FSDP). With `shardN` they
 are sharded over groups of N ranks and replicated across the groups (hybrid sharding, HSDP). `epN` places experts on
 groups of N ranks; `etpN` is the tensor parallelism inside an expert. `alltoall`, `allgather` and `deepep` are ways in
-which rows reach their experts; a trainer has one that is meant where none is said.
+which rows reach their experts; a trainer has one that is meant where none is said. `shares=5/1` has the first
+half of the ranks take five times as many samples as the others: for devices that are not equally fast.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from foretell.plan.repair import divisors, replaced, with_fields
 from foretell.plan.storage import STORAGES
 from foretell.plan.strategies.tensor import Tensor
 from foretell.plan.strategy import MeshAxis, Splitting, Strategy
-from foretell.plan.syntax import Number, Option, WordChoice
+from foretell.plan.syntax import Number, Numbers, Option, WordChoice, spelled_list
 
 if TYPE_CHECKING:
     from foretell.model.graph import Graph
@@ -49,6 +50,7 @@ class Data(Strategy, frozen=True, kw_only=True, tag="data"):
         Number("ep", "experts"),
         Number("etp", "expert_tensor"),
         WordChoice("dispatch", {name: name for name in DISPATCHES}),
+        Numbers("shares", "shares"),
     )
     example: ClassVar[str] = "dp8:zero3"
 
@@ -57,6 +59,7 @@ class Data(Strategy, frozen=True, kw_only=True, tag="data"):
     experts: int = 1
     expert_tensor: int = 0  # ranks that share one expert; 0: as the tensor axis
     dispatch: str = ""  # how rows reach their experts; empty: as the trainer does
+    shares: tuple[int, ...] = ()  # of the samples, for as many blocks of ranks, one after the other; empty: equal ones
 
     @classmethod
     def choices(cls, world: int, graph: Graph, node: int) -> Iterator[Data]:
@@ -71,6 +74,12 @@ class Data(Strategy, frozen=True, kw_only=True, tag="data"):
     @property
     def world(self) -> int:
         return self.ranks * max(1, self.shard)
+
+    @property
+    def by_rank(self) -> tuple[int, ...]:
+        """The share of each rank; as many on all, where none are said."""
+        shares = self.shares or (1,)
+        return tuple(share for share in shares for _ in range(self.world // len(shares)))
 
     def axes(self) -> tuple[MeshAxis, ...]:
         ranks, shard = self.ranks, self.shard
@@ -98,6 +107,11 @@ class Data(Strategy, frozen=True, kw_only=True, tag="data"):
             yield Refusal("shares to shard", why, mends=replaced(plan, self, *others))
         if self.experts > 1 or self.expert_tensor:
             yield from self._experts(setting)
+        if self.shares and (self.world % len(self.shares) or len(set(self.shares)) == 1):
+            said = f"shares={spelled_list(self.shares)}"
+            why = f"{said} names {len(self.shares)} blocks of {self.world} ranks"
+            why = f"{said} are equal shares" if len(set(self.shares)) == 1 else why
+            yield Refusal("shares of samples", why, mends=replaced(plan, self, with_fields(self, shares=())))
         if self.dispatch and self.experts == 1:
             why = f"{self.dispatch} is how rows reach experts of other ranks, and the plan divides none (ep)"
             others = [with_fields(self, dispatch="")]

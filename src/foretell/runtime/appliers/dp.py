@@ -2,7 +2,7 @@
 """Data parallelism: DistributedDataParallel, its optimizer in shares (ZeRO-1), or FSDP2 (ZeRO-2, ZeRO-3, hybrid).
 
 Every rank takes an equal share of the samples and of each micro-batch, so the mean of the ranks' gradients is
-the gradient of the mean.
+the gradient of the mean. Where shares differ, the loss of each rank counts by its share.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from torch.distributed.tensor import DTensor
 from foretell.model import zoo
 from foretell.modules._experts import Experts
 from foretell.plan.dispatch import USUAL
+from foretell.plan.job import own_counts
 from foretell.plan.plan import axis_text
 from foretell.plan.policies.offload import Offload
 from foretell.plan.repair import with_fields
@@ -50,11 +51,28 @@ def refusals(part: Data, setting: Setting) -> Iterator[tuple[str, str]]:
     if part.experts > 1 and way != USUAL:
         said = axis_text(part) if part.dispatch else f"{axis_text(part)} of {setting.trainer.name}"
         yield f"{said}: rows do not go to experts by {way} yet", axis_text(with_fields(part, dispatch=USUAL))
+    if part.shares:
+        yield from _unequal(part, setting)
+
+
+def _unequal(part: Data, setting: Setting) -> Iterator[tuple[str, str]]:
+    """Shares that the batch does not have, and axes beside which nobody has one of his own."""
+    equal = axis_text(with_fields(part, shares=()))
+    beside = [axis.word for axis in setting.plan.axes if axis is not part and axis.world > 1]
+    if beside or part.experts > 1:
+        yield f"shares of samples beside {beside[0] if beside else 'ep'} do not run yet", equal
+    counts = own_counts(part, setting.plan.microbatches, setting.job.batch)
+    if any(samples % 1 or count % 1 or samples % count for samples, count in counts):
+        whole = sum(part.by_rank) * setting.plan.microbatches
+        why = f"{setting.job.batch} samples in {setting.plan.microbatches} micro-batches have no shares of these sizes"
+        yield why, f"{equal}, or --batch {whole}"
 
 
 def apply(part: Data, subject: Subject) -> None:
     names = [name for name in AXES if name in subject.mesh]
-    for name in names:
+    if part.shares:
+        _share_unevenly(part, subject, names)
+    for name in () if part.shares else names:
         subject.shares.append(functools.partial(share_samples, subject, name))
     if part.experts > 1:
         _divide(part, subject)
@@ -70,6 +88,19 @@ def apply(part: Data, subject: Subject) -> None:
 def share_samples(subject: Subject, name: str, batch: Batch) -> Batch:
     """This rank's equal share of a batch along an axis; one that is alone is given no more than its own."""
     return batch if subject.rehearsed else cut(batch, subject.mesh.place(name), subject.mesh.ranks(name))
+
+
+def _share_unevenly(part: Data, subject: Subject, names: list[str]) -> None:
+    """Have this rank take its own share of samples, in micro-batches of its own number."""
+    at = 0
+    for name in names:
+        at = at * subject.mesh.ranks(name) + subject.mesh.place(name)
+    shares, counts = part.by_rank, own_counts(part, subject.setting.plan.microbatches, subject.setting.job.batch)
+    subject.weight = shares[at] * len(shares) / sum(shares)
+    subject.count = int(counts[at][1])
+    first = round(sum(samples for samples, _ in counts[:at]))
+    rows = slice(first, first + round(counts[at][0]))
+    subject.shares.append(lambda batch: Batch(tuple(one[rows] for one in batch.inputs), batch.target[rows]))
 
 
 # states in shares
