@@ -13,6 +13,7 @@ from typing import NamedTuple
 from foretell.cli.table import table
 from foretell.hardware.catalog import cluster
 from foretell.oracle.lengths import ExampleLengths
+from foretell.oracle.replica import Replica
 from foretell.oracle.rollout import AnswerLoad, Writer
 
 ROWS = Path(__file__).with_name("rows.csv")
@@ -39,7 +40,7 @@ def _predicted(row: dict[str, str]) -> float:
     place, count, tokens = cluster(row["cluster"]), int(row["answers"]), int(row["answer"])
     alike = ExampleLengths(counts=((tokens, 1),), most=tokens)
     load = AnswerLoad(prompts=count, each=1, prompt=int(row["prompt"]), lengths=alike)
-    writer = Writer(row["model"], place, int(row["replica"]))
+    writer = Writer(row["model"], place, Replica(int(row["replica"])))
     return count * tokens / writer.write(load, 1, 0.99 * place.device.memory_bytes, count).seconds
 
 

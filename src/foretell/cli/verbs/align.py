@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 import click
@@ -51,7 +50,7 @@ EXAMPLE = (
 @click.option("--remembered", is_flag=True, help="The reference's logarithms were taken before training.")
 @click.option("--reward", metavar="MODEL", help="The reward model, if it is not as large as the policy.")
 @click.option("--critic", metavar="MODEL", help="The critic, likewise.")
-@click.option("--rollout", metavar="WORD", help="Ranks of a replica that writes: tp4 (the fastest).")
+@click.option("--rollout", metavar="WORD", help="A replica that writes: tp4, pp2 tp8, ep16 (the fastest).")
 @click.option("--slots", type=int, metavar="N", help="Answers in flight on a replica, at most (1024).")
 @click.option("--place", metavar="WORD", help="Rollouts together, host or apart (the fastest).")
 @click.option("--price", callback=read_price, metavar="P", help="Also print the cost, at this price of a GPU-hour.")
@@ -110,14 +109,12 @@ def _question(
     request: Request, method: str, answers: AnswerLoad | None, options: dict[str, str | int | bool | None]
 ) -> AlignmentQuestion:
     from foretell.oracle.alignment_question import PLACES, AlignmentQuestion
+    from foretell.oracle.replica import read
     from foretell.oracle.rollout import SLOTS
 
     place, rollout = options["place"], options["rollout"]
     if place is not None and place not in PLACES:
         raise BadInput(f"rollouts {place!r}", where="--place", fix=" | ".join(PLACES))
-    said = re.fullmatch("tp([1-9][0-9]{0,3})", str(rollout)) if rollout is not None else None
-    if rollout is not None and said is None:
-        raise BadInput(f"{rollout!r} is no replica", where="--rollout", fix="--rollout tp4")
     for name in ("updates", "epochs", "slots"):
         _at_least_one(options[name], f"--{name}")
     models = tuple((role, str(options[role])) for role in ("reward", "critic") if options[role])
@@ -131,7 +128,7 @@ def _question(
         updates=int(options["updates"] or 1),
         epochs=int(options["epochs"] or 1),
         padded=bool(options["padded"]),
-        cut=int(said[1]) if said else 0,
+        replica=read(str(rollout)) if rollout is not None else None,
         slots=int(options["slots"] or SLOTS),
         place=str(place or ""),
     )
