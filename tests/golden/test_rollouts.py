@@ -60,9 +60,7 @@ def test_caches_by_hand() -> None:
     assert some.bytes(1000) == some.bytes(128)
 
 
-@pytest.mark.parametrize(
-    "model", ["resnet50", "bert:layers=2", "jamba", "qwen3_next", "nemotron_h", "mamba2"]
-)
+@pytest.mark.parametrize("model", ["resnet50", "bert:layers=2", "jamba", "qwen3_next", "nemotron_h", "mamba2"])
 def test_what_writes_no_tokens_is_refused(model: str) -> None:
     with pytest.raises(BadInput) as caught:
         caches(load(model, 1))

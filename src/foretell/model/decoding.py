@@ -64,12 +64,9 @@ def caches(graph: Graph) -> tuple[LayerCache, ...]:
         raise BadInput(what, where="MODEL", fix="a decoder: llama3-8b")
     made: list[LayerCache] = []
     for block, node, operator in found:
-        made.append(_latents(graph, block, node) if _is_latent(node) else _keys_and_values(graph, block, node, operator))
+        latent = node.sizes()["qk"] != node.sizes()["value"]
+        made.append(_latents(graph, block, node) if latent else _keys_and_values(graph, block, node, operator))
     return tuple(made)
-
-
-def _is_latent(node: Node) -> bool:
-    return node.sizes()["qk"] != node.sizes()["value"]
 
 
 def _keys_and_values(graph: Graph, block: Block, node: Node, operator: Attention) -> LayerCache:

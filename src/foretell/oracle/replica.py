@@ -29,9 +29,9 @@ class Replica(NamedTuple):
 
     @property
     def axes(self) -> str:
-        """As a plan has them."""
+        """As a plan has them; engines send experts' rows by DeepEP (docs.vllm.ai, Expert Parallel Deployment)."""
         stages = f"pp{self.stages}:1f1b +m{self.stages} " if self.stages > 1 else ""
-        experts = f"dp{self.experts}:ep{self.experts} " if self.experts > 1 else ""
+        experts = f"dp{self.experts}:ep{self.experts},deepep " if self.experts > 1 else ""
         return f"{stages}{experts}tp{self.tensor}"
 
     @property

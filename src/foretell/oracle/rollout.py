@@ -1,12 +1,13 @@
 """Rollouts: what it takes to write answers, by the roofline of decoding; no engine is modelled beyond that.
 
-A replica has the weights once and a cache; its ranks share heads, layers or experts out (`replica.py`). Prompts are read in forward passes (bound by products). Then
-every step writes one token for each answer in flight: it reads all weights, multiplies one row an answer, and reads the
-cache of all of them (Pope et al. 2022, arXiv 2211.05102, section 2; Yuan et al. 2024, arXiv 2402.16363). Products and
-collectives are priced as those of any forward pass, captured in a graph; the cache as bytes at the rate that
-memory-bound kernels reach. An answer that ends makes room for the next (Yu et al. 2022, Orca, OSDI), and the cache has
-no gaps (Kwon et al. 2023, arXiv 2309.06180). So many are in flight that it holds them at every moment: all start
-together, and answers of like length are full together. At the end fewer and fewer are left, which take as long as one.
+A replica has the weights once and a cache; its ranks share heads, layers or experts out (`replica.py`). Prompts are
+read in forward passes (bound by products). Then every step writes one token for each answer in flight: it reads all
+weights, multiplies one row an answer, and reads the cache of all of them (Pope et al. 2022, arXiv 2211.05102, section
+2; Yuan et al. 2024, arXiv 2402.16363). Products and collectives are priced as those of any forward pass, captured in a
+graph; the cache as bytes at the rate that memory-bound kernels reach. An answer that ends makes room for the next (Yu
+et al. 2022, Orca, OSDI), and the cache has no gaps (Kwon et al. 2023, arXiv 2309.06180). So many are in flight that it
+holds them at every moment: all start together, and answers of like length are full together. At the end fewer and
+fewer are left, which take as long as one.
 
 Not modelled: what an engine's own scheduler, sampling and transfers to the host take, speculation, answers that
 are stopped where the cache is full and begun again, prefixes of prompts that answers share, and weights or caches in 8
@@ -155,8 +156,8 @@ class Writer:
     def reading(self, tokens: numpy.ndarray) -> float:
         """Seconds to read the cache of these answers once, or to multiply with it where that takes longer.
 
-        Heads that share a latent do 240 flops a byte of it; DeepSeek's own kernel (FlashMLA, its README of 2025) reaches
-        660 of 989 Tflop/s there, which is what is said of other kernels of attention.
+        Heads that share a latent do 240 flops a byte of it; DeepSeek's own kernel (FlashMLA, its README of 2025)
+        reaches 660 of 989 Tflop/s there, about what other kernels of attention do.
         """
         device, peaks = self.cluster.device, self.trainer.attention.peak
         reached = look_up(peaks, device.architecture) * device.matrix_rate("bf16")

@@ -36,6 +36,9 @@ EXAMPLE = (
     "--batch 128 --answers 16 --prompt 256 --lengths 1000,4096"
 )
 
+PAIRS = "--on 4xh100 --plan 'dp4:zero3 +m8 +recompute:block +bf16' --batch 64 --seq 1024"
+EXAMPLES = {name: f"foretell align llama3-8b --method {name} {PAIRS}" for name in ("dpo", "reward")}
+
 
 @click.command("align", short_help="A step of DPO, reward training, GRPO or PPO.")
 @asks(MODEL, READING, PLAN, ON, BATCH, SEQ, TRAINER, OPTIMIZER, CALIBRATION)
@@ -74,14 +77,34 @@ def command(
     from foretell.cli.align_pages import align_page
     from foretell.oracle.alignment import aligned
 
-    if method is None:
-        raise BadInput("no method is given", where="--method", fix="dpo, reward, grpo or ppo")
+    _all_said(request, method, lengths)
+    assert method is not None
     request = under_plan(on_cluster(request, EXAMPLE))
     question = _question(request, method, _written(request, (answers, prompt, lengths)), options)
     found = aligned(question, positive(price, "--price"))
     tell(found, align_page, request, as_json)
     if not found.way.fits:
         raise click.exceptions.Exit(NOTHING_FITS)
+
+
+def _all_said(request: Request, method: str | None, lengths: str | None) -> None:
+    """Refuse a question of which something is missing, and say all of it."""
+    from foretell.oracle.phase import method as known
+
+    writes = method is not None and known(method).writes
+    said = {
+        "--method": method is not None,
+        "--on": request.cluster is not None,
+        "--plan": request.plan is not None,
+        "--batch": bool(request.batch),
+        "--lengths": lengths is not None or not writes,
+    }
+    missing = [name for name, given in said.items() if not given]
+    if missing == ["--method"]:
+        raise BadInput("no method is given", where="--method", fix="dpo, reward, grpo or ppo")
+    if missing:
+        what = f"not said: {', '.join(missing)}"
+        raise BadInput(what, where=missing[0], fix=EXAMPLES.get(str(method), EXAMPLE))
 
 
 def _written(request: Request, said: tuple[int | None, int | None, str | None]) -> AnswerLoad | None:
