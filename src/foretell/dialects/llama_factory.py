@@ -118,7 +118,7 @@ DIALECT = Dialect(
     name="llama-factory",
     summary="LLaMA-Factory's YAML: full or LoRA, ZeRO by DeepSpeed",
     version="LLaMA-Factory main (00577a8)",
-    trainer=lambda recipe: "pytorch" if recipe.storage == "replicated" else "deepspeed",
+    trainer=lambda recipe: "llama-factory" if recipe.storage == "replicated" else "deepspeed",
     format=YAML,
     file="llama_factory.yaml",
     table=(

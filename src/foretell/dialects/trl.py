@@ -83,7 +83,7 @@ DIALECT = Dialect(
     name="trl",
     summary="TRL's YAML of `trl sft`: transformers' training arguments, adapters",
     version="transformers 5.22, TRL (040e32d)",
-    trainer=lambda recipe: "pytorch" if recipe.storage == "replicated" else "fsdp",
+    trainer=lambda recipe: "trl" if recipe.storage == "replicated" else "fsdp",
     format=YAML,
     file="sft.yaml",
     table=(
