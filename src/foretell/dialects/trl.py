@@ -77,6 +77,7 @@ _FREE = """
     lora_alpha lora_dropout lora_task_type model_revision trust_remote_code attn_implementation
     assistant_only_loss completion_only_loss chat_template_path eos_token pad_token shuffle_dataset packing_strategy
     activation_offloading=False packing=True padding_free=False neftune_noise_alpha
+    beta precompute_ref_log_probs label_smoothing max_prompt_length max_completion_length num_generations
 """
 
 DIALECT = Dialect(
@@ -110,6 +111,7 @@ DIALECT = Dialect(
     telling=("dataset_name",),
     free=(*FREE.split(), *_FREE.split()),
     refused=_REFUSED,
+    elsewhere={"task": "the command: `trl dpo`, `trl reward`, `trl grpo`", "answers": "num_generations"},
     fixed=lambda recipe: {"output_dir": "outputs", "dataset_name": "trl-lib/Capybara", "packing": True},
     launcher="torchrun",
     own="trl sft",
