@@ -22,8 +22,8 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "h200_finetuning"))
 
-from cases import DENSE, Case, full  # noqa: E402
-from measure import KINDS, Steps, about, configuration, energy, kernels, release, timed  # noqa: E402
+from cases import DENSE, Case, full
+from measure import KINDS, Steps, about, configuration, energy, kernels, release, timed
 
 SEED = 2028
 
