@@ -21,8 +21,7 @@ import msgspec
 from foretell.caches import forgettable
 from foretell.model.dims import Dim, Dims
 from foretell.model.fold import unfold
-from foretell.model.frozen import BACKWARD, WIDE, FrozenWriter, dims_of, operand_of
-from foretell.model.gradients import settled
+from foretell.model.frozen import BACKWARD, WIDE, FrozenWriter, dims_of, operand_of, settled
 from foretell.model.graph import Block, Flat, Graph, Node, Operand
 from foretell.model.layers import pieces
 from foretell.model.operators.broadcast import Broadcast

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 import msgspec
 
 from foretell.model.dims import Dims, Loop
-from foretell.model.graph import Flat, Node, Operand, Tensor
+from foretell.model.fold import Repetition, cut
+from foretell.model.gradients import as_trained
+from foretell.model.graph import Block, Flat, Graph, Node, Operand, Tensor
 from foretell.model.operator import PARTS, Operator
 from foretell.model.operators.broadcast import Broadcast
 from foretell.model.operators.elementwise import Elementwise
@@ -97,6 +100,39 @@ class FrozenWriter:
     def tensor(self, dims: Dims, dtype: str, role: str = "activation", name: str = "", trainable: bool = False) -> int:
         self.tensors.append(Tensor(dims, dtype, len(self.tensors), role, trainable, name))
         return len(self.tensors) - 1
+
+
+def settled(graph: Graph, before: Flat, after: Flat, repetitions: list[tuple[Block, int]]) -> Graph:
+    """The model with the operators of `after`; `repetitions`: those of each block, and where they end there."""
+    found = as_trained(before, after)
+    return msgspec.structs.replace(graph, blocks=cut(found, list(_runs(found, repetitions))))
+
+
+def _runs(flat: Flat, repetitions: list[tuple[Block, int]]) -> Iterator[Repetition]:
+    """Repetitions that are still equal stay folded: the first ones may have fewer gradients than those after them."""
+    last: Repetition | None = None
+    block: Block | None = None
+    start = 0
+    for own, stop in repetitions:
+        length = stop - start
+        if last and own is block and _equal(flat, last.start, start, length):
+            last = last._replace(times=last.times + 1, place=own.place, stride=own.stride)
+        else:
+            if last:
+                yield last
+            last = Repetition(start, length, 1)
+        block, start = own, stop
+    if last:
+        yield last
+
+
+def _equal(flat: Flat, one: int, other: int, length: int) -> bool:
+    """Whether two repetitions have the same gradients."""
+
+    def parts(start: int) -> list[tuple[object, ...]]:
+        return [(n.gradients, n.gradient_sums, len(n.keeps)) for n in flat.nodes[start : start + length]]
+
+    return parts(one) == parts(other)
 
 
 def dims_of(node: Node, name: str) -> Dims:

@@ -11,8 +11,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from foretell.model.fold import Repetition, cut
-from foretell.model.graph import Block, Flat, Graph, Node, Tensor
+from foretell.model.graph import Flat, Node, Tensor
 from foretell.model.operators.layout import View
 from foretell.units import FLOATING
 
@@ -39,39 +38,6 @@ def as_trained(before: Flat, after: Flat) -> Flat:
         nodes.append(msgspec.structs.replace(settled, gradient_sums=sums))
         has.follow(node, gradients)
     return without_unkept(Flat(after.tensors, tuple(nodes)))
-
-
-def settled(graph: Graph, before: Flat, after: Flat, repetitions: list[tuple[Block, int]]) -> Graph:
-    """The model with the operators of `after`; `repetitions`: those of each block, and where they end there."""
-    found = as_trained(before, after)
-    return msgspec.structs.replace(graph, blocks=cut(found, list(_runs(found, repetitions))))
-
-
-def _runs(flat: Flat, repetitions: list[tuple[Block, int]]) -> Iterator[Repetition]:
-    """Repetitions that are still equal stay folded: the first ones may have fewer gradients than those after them."""
-    last: Repetition | None = None
-    block: Block | None = None
-    start = 0
-    for own, stop in repetitions:
-        length = stop - start
-        if last and own is block and _equal(flat, last.start, start, length):
-            last = last._replace(times=last.times + 1, place=own.place, stride=own.stride)
-        else:
-            if last:
-                yield last
-            last = Repetition(start, length, 1)
-        block, start = own, stop
-    if last:
-        yield last
-
-
-def _equal(flat: Flat, one: int, other: int, length: int) -> bool:
-    """Whether two repetitions have the same gradients."""
-
-    def parts(start: int) -> list[tuple[object, ...]]:
-        return [(n.gradients, n.gradient_sums, len(n.keeps)) for n in flat.nodes[start : start + length]]
-
-    return parts(one) == parts(other)
 
 
 class _Needs:

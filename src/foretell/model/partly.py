@@ -15,7 +15,7 @@ import msgspec
 from foretell.caches import forgettable
 from foretell.model.adapters import TARGETS
 from foretell.model.fold import unfold
-from foretell.model.gradients import settled
+from foretell.model.frozen import settled
 from foretell.model.graph import Block, Flat, Graph, Node
 from foretell.model.layers import layers, pieces
 from foretell.model.operators.embedding import Embedding

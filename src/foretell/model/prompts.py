@@ -17,8 +17,7 @@ import msgspec
 from foretell.caches import forgettable
 from foretell.model.dims import Dim, Dims, Loop
 from foretell.model.fold import unfold
-from foretell.model.frozen import BACKWARD, FrozenWriter, dims_of, operand_of
-from foretell.model.gradients import settled
+from foretell.model.frozen import BACKWARD, FrozenWriter, dims_of, operand_of, settled
 from foretell.model.graph import Block, Flat, Graph, Node, Operand
 from foretell.model.operators.attention import Attention
 from foretell.model.operators.elementwise import Elementwise
