@@ -1,5 +1,7 @@
 """Predicted against measured fine-tuning steps: `python studies/h200_finetuning/score.py [as=hf] [WORD ...]`.
 
+`calibration=FILE`: as a machine was measured (`foretell calibrate`), and not as it is known of its kind.
+
 Each case is asked of `predict` as its users would: the model by its `config.json`, the plan by words, plain PyTorch, no
 calibration. Printed: the step, its kernels, memory allocated, joules; both halves apart. What no plan says (padded
 and packed rows, heads for classes) is left out, and told. `as=hf`: not the zoo's modules, but transformers' own.
@@ -71,7 +73,7 @@ def why_not(row: Row) -> str:
     return "scores that are stored" if row["attention"] == "eager" else ""
 
 
-def told(row: Row, folder: Path, reader: str) -> Told:
+def told(row: Row, folder: Path, reader: str, calibration: str = "none") -> Told:
     asked, found = predicted(
         read(
             model=f"{configuration(row['model'], folder)}{reader}",
@@ -80,6 +82,7 @@ def told(row: Row, folder: Path, reader: str) -> Told:
             batch=row["batch"],
             seq=row["length"],
             optimizer="adamw",
+            calibration=calibration,
         )
     )
     energy = step_energy(priced(asked.setting, asked.place), found)
@@ -87,7 +90,7 @@ def told(row: Row, folder: Path, reader: str) -> Told:
     return Told(found.step_seconds, computing, found.memory.allocated, energy.joules if energy else 0.0)
 
 
-def scored(only: list[str], reader: str) -> Iterator[tuple[Row, Told | str]]:
+def scored(only: list[str], reader: str, calibration: str = "none") -> Iterator[tuple[Row, Told | str]]:
     with tempfile.TemporaryDirectory() as folder:
         for line in (HERE / "measured.jsonl").read_text().splitlines():
             row = json.loads(line)
@@ -95,17 +98,18 @@ def scored(only: list[str], reader: str) -> Iterator[tuple[Row, Told | str]]:
                 continue
             reason = why_not(row)
             try:
-                yield row, reason or told(row, Path(folder), f":as={reader}" if reader else "")
+                yield row, reason or told(row, Path(folder), f":as={reader}" if reader else "", calibration)
             except BadInput as refused:
                 yield row, f"refused: {refused}"
 
 
 def main(words: list[str]) -> None:
     reader = next((word.removeprefix("as=") for word in words if word.startswith("as=")), "")
-    only = [word for word in words if not word.startswith("as=")]
+    files = [word.removeprefix("calibration=") for word in words if word.startswith("calibration=")]
+    only = [word for word in words if not word.startswith(("as=", "calibration="))]
     errors: dict[str, list[tuple[float, ...]]] = {"seen": [], "set aside": []}
     print(f"{'':>10}{'step':>9}{'said':>9}{'':8}{'kernels':>9}{'said':>9}{'':8}{'memory':>8}{'joules':>8}")
-    for row, found in scored(only, reader):
+    for row, found in scored(only, reader, *files):
         half = "set aside" if row["set_aside"] else "seen"
         if isinstance(found, str):
             print(f"{half:10}{row['step_ms']:>6.0f} ms  {found[:60]}: {row['id']}")

@@ -25,6 +25,8 @@ from foretell.oracle.alignment_question import AlignmentQuestion
 from foretell.oracle.lengths import ExampleLengths, read_lengths
 from foretell.oracle.phase import METHODS, method
 from foretell.oracle.predicted import predicted
+from foretell.oracle.replica import Replica
+from foretell.oracle.replica import read as replica
 from foretell.oracle.request import read
 from foretell.oracle.rollout import SPREAD, AnswerLoad, Rollout, Writer
 
@@ -58,9 +60,7 @@ def test_caches_by_hand() -> None:
     assert some.bytes(1000) == some.bytes(128)
 
 
-@pytest.mark.parametrize(
-    "model", ["resnet50", "bert:layers=2", "deepseek-v2-lite", "jamba", "qwen3_next", "nemotron_h", "mamba2"]
-)
+@pytest.mark.parametrize("model", ["resnet50", "bert:layers=2", "jamba", "qwen3_next", "nemotron_h", "mamba2"])
 def test_what_writes_no_tokens_is_refused(model: str) -> None:
     with pytest.raises(BadInput) as caught:
         caches(load(model, 1))
@@ -74,8 +74,41 @@ def test_decoding_multiplies_what_a_token_needs() -> None:
     assert totals(graph).forward.matrix == 2 * 16 * (8_030_261_248 - 128_256 * 4_096 - 65 * 4_096)
 
 
+def test_caches_of_latents_by_hand() -> None:
+    """DeepSeek-V3: 512 numbers and a turning key of 64 in 61 layers, 2 bytes each, whole on each rank (its report,
+    arXiv 2412.19437, table of hyperparameters; DeepSeek-V2, arXiv 2405.04434, table 1)."""
+    (own, *others) = layers = caches(load("deepseek-v3", 1, 128, "bf16"))
+    assert sum(layer.layers for layer in layers) == 61
+    assert sum(layer.bytes(1) for layer in layers) == 61 * (512 + 64) * 2 == 70_272
+    assert own.bytes(1, 8) == own.bytes(1) and own.flops(1, 8) == own.flops(1) / 8
+    assert own.flops(1) == own.layers * 2 * 128 * (512 + 64 + 512)
+    assert all(one.products == own.products for one in others)
+
+
+def test_replicas_by_hand() -> None:
+    """Stages share layers out, tensor ranks heads; ranks that share experts out have answers of their own."""
+    one, staged, shared = (Writer("deepseek-v2-lite", cluster("16xh100"), form) for form in
+                           (Replica(), Replica(stages=2), Replica(experts=4)))  # fmt: skip
+    assert staged.cache(100) == one.cache(100) / 2 and shared.cache(100) == one.cache(100)
+    assert 0.4 < staged.weights / one.weights < 0.6
+    assert 0.25 < shared.weights / one.weights < 0.4
+    assert one.step(64) < shared.step(64) * 4 and shared.step(64) < one.step(256)
+    assert staged.step(64) < 1.5 * one.step(64)
+    tensor, wide = Writer("llama3-8b", cluster("8xh100"), Replica(2)), Writer("llama3-8b", cluster("8xh100"), Replica())
+    assert tensor.cache(100) == wide.cache(100) / 2
+
+
+def test_replicas_are_read_as_they_are_told() -> None:
+    for text in ("tp1", "tp4", "pp2 tp8", "ep16", "pp2 ep8 tp2"):
+        assert str(replica(text)) == text
+    assert replica("tp8,pp2") == Replica(8, 2)
+    for wrong in ("", "tp0", "dp4", "tp4 tp2", "4"):
+        with pytest.raises(BadInput):
+            replica(wrong)
+
+
 def written(answers: AnswerLoad, cut: int = 1, gigabytes: float = 70.0, slots: int = 1024) -> Rollout:
-    return Writer("llama3.2-1b", cluster("8xh100"), cut).write(answers, 8 // cut, gigabytes * 1e9, slots)
+    return Writer("llama3.2-1b", cluster("8xh100"), Replica(cut)).write(answers, 8 // cut, gigabytes * 1e9, slots)
 
 
 def test_rollouts_take_longer_where_there_is_more_to_write() -> None:
@@ -94,7 +127,7 @@ def test_rollouts_take_longer_where_there_is_more_to_write() -> None:
 def test_answers_all_alike_end_together() -> None:
     """By hand: as many steps as tokens, each with the cache of the middle."""
     answers = AnswerLoad(prompts=64, each=1, prompt=256, lengths=all_alike(512))
-    writer = Writer("llama3.2-1b", cluster("8xh100"), 1)
+    writer = Writer("llama3.2-1b", cluster("8xh100"), Replica())
     found = writer.write(answers, 8, 70e9)
     reading = 8 * writer.cache(256 + 512 / 2) / (0.8 * cluster("8xh100").device.memory_bandwidth)
     assert found.decode_seconds == pytest.approx(512 * (writer.step(8) + reading), rel=1e-9)
@@ -111,7 +144,7 @@ def test_too_little_memory_is_refused() -> None:
 def test_answers_of_one_length_are_full_together() -> None:
     """By hand: 8,448 tokens of 128 KiB are 1.03 GiB of cache, of which 40 GiB beside 15 of weights hold 24."""
     answers = AnswerLoad(prompts=512, each=1, prompt=256, lengths=all_alike(8192))
-    writer = Writer("llama3-8b", cluster("1xh100"), 1)
+    writer = Writer("llama3-8b", cluster("1xh100"), Replica())
     found = writer.write(answers, 1, 40 * 2**30)
     assert found.slots == (40 * 2**30 - writer.weights) // (8448 * 131_072) == 24
     assert found.cache_bytes == 24 * 8448 * 131_072

@@ -40,7 +40,10 @@ def _add_the_small_ones(add: Callable[..., None]) -> None:
     for operands in ("x w", "x w offsets"):
         add("grouped_matmul", {"row": 8, "expert": 4, "in": 6, "out": 10}, operands)
     add("scatter_add", {"target": 8, "row": 12, "feature": 6}, "x index")
+    add("put", {"kept": 3, "row": 4, "target": 8}, "x index")
     add("sort", {"row": 12}, "x")
+    add("histogram", {"row": 12, "class": 4}, "x")
+    add("cumulative", {"row": 3, "place": 8}, "x")
     add("bounds", {"row": 12, "expert": 4}, "x")
     add("gather", {"source": 8, "row": 12, "feature": 6}, "x index")
     add("top_k", {"row": 8, "class": 6, "chosen": 2}, "x")

@@ -58,6 +58,22 @@ def test_a_refused_plan_says_its_rules_and_a_plan_that_works(server: Server, que
         assert server.post("predict", {**question, "plan": plan}).status == 200
 
 
+def test_ways_to_fine_tune(server: Server):
+    """As `foretell fit --tuning` has them; the way to take is one that is answered."""
+    about = {"model": "gpt2", "cluster": "1xrtx4090", "batch": 16, "tokens": 1e6, "price": 2}
+    told = server.post("tuning", about).json
+    kinds = [one["kind"] for one in told["found"]["rungs"]]
+    assert {"full", "LoRA", "QLoRA"} <= {*kinds}
+    taken = told["found"]["rungs"][told["found"]["taken"]]
+    assert taken["fits"] and taken["seconds"] > 0 and taken["cost"] > 0
+    assert taken["what"] in told["said"] and taken["plan"] in told["html"]
+    chosen = {"plan": taken["plan"], "optimizer": taken["optimizer"], "batch": taken["batch"], "seq": taken["seq"]}
+    again = server.post("predict", {**about, **chosen}).json
+    assert again["step_seconds"] == taken["step_seconds"]
+    images = server.post("tuning", {**about, "model": "resnet50"})
+    assert images.status == 422 and "--" not in images.json["what"]
+
+
 def test_two_questions_are_compared(server: Server, question: dict[str, Any]):
     other = {**question, "plan": "dp16:zero1 tp4:sp +m4 +bf16"}
     both = server.post("compare", {"first": question, "second": other}).json

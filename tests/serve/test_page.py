@@ -189,6 +189,19 @@ def test_search_compare_and_use(person: Person):
     assert not person.page.is_visible("#searching")
 
 
+def test_ways_to_fine_tune(person: Person):
+    for field, text in (("#cluster", "1xrtx4090"), ("#model", "gpt2"), ("#batch", "16"), ("#plan", "dp1")):
+        person.fills(field, text)
+    person.page.click("#tune")
+    person.page.wait_for_selector("#tuning-found td button")
+    assert "take" in person.sees("#tuning-found")
+    person.page.click("#tuning-found tbody tr:has-text('QLoRA') button")
+    person.settled()
+    assert "+nf4" in person.page.input_value("#plan") and person.sees("#said").startswith("A step takes")
+    person.page.click("#tuning-close")
+    assert not person.page.is_visible("#tuning")
+
+
 def test_files_are_downloaded(person: Person):
     name, content = person.downloads("#report")
     assert name == "report.html" and content.startswith(b"<!doctype html>")

@@ -21,6 +21,7 @@ COMPARED = (
     *values.WITH_ADAPTERS,
     *values.EXPERTS_WITH_ADAPTERS,
     *(plan for plan, _ in values.ADAPTERS_OF_SOME),
+    *(plan for _, plan, _ in values.SOME_TRAINED),
     *values.SUMMED_FOR_EVERYBODY,
     *values.GATHERED_BY_LAYER,
     *values.NOT_FINISHED,
@@ -47,6 +48,7 @@ REFUSED = {
     *("precision fp8", "precision mxfp8", "precision nvfp4", "execution captured"),
     *("precision fp8:block", "dp allgather", "dp deepep", "dp hybridep", "loss chunks", "a2a_overlap a2a-overlap"),
     *("base nf4-dq", "base fp4", "base gptq4", "base awq4", "base int8", "base fp8-weights"),
+    *("prompt tokens", "prompt prefix", "train vision", "train projector", "train language"),
     *(
         "recompute layernorm",
         "recompute moe_act",

@@ -56,6 +56,17 @@ def _first(x: torch.Tensor) -> torch.Tensor:
     return torch.arange(x.shape[0]) // 2
 
 
+def _routed(x: torch.Tensor, y: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    """Rows sorted by their expert, and put back, as transformers does it (integrations/moe.py)."""
+    scores, chosen = y.topk(2)
+    expert, order = torch.sort(chosen.reshape(-1))
+    ends = torch.cumsum(torch.histc(expert.float(), bins=16, min=0, max=15), dim=0, dtype=torch.int32)
+    back = torch.empty_like(order)
+    back[order] = torch.arange(order.numel())
+    only = torch.zeros_like(y).scatter(1, chosen, scores)
+    return y[order // 2][back].view(4, 2, 16).sum(1) + only + ends
+
+
 FUNCTIONS: dict[str, Callable[[Any, Any, Any], Any]] = {
     "products": lambda x, y, w: torch.einsum("bi,oi->bo", y, w) + torch.addmm(x, y, w) + (w @ y.t()).t(),
     "batched products": lambda x, y, w: y.view(2, 2, 16) @ y.view(2, 16, 2) + torch.einsum("bi,bj->ij", y, y).sum(),
@@ -66,6 +77,7 @@ FUNCTIONS: dict[str, Callable[[Any, Any, Any], Any]] = {
     "sums along": lambda x, y, w: y.cumsum(1).flip(0).roll(1, 0) + y.sort(-1)[0] + y.topk(1)[0],
     "picked rows": lambda x, y, w: y[_first(y)][:, None].expand(-1, 3, -1) + y.index_select(0, _first(y))[:, None],
     "scattered": lambda x, y, w: torch.zeros(8, 16).scatter_add(0, _first(y)[:, None].expand(4, 16), y),
+    "routed": _routed,
     "put": lambda x, y, w: (
         torch.zeros(8, 16).index_put((_first(y),), y) + torch.zeros(8, 16).index_add(0, _first(y), y)
     ),
@@ -126,6 +138,14 @@ def _assert_exact(build: Callable[[], nn.Module], shape: tuple[int, ...]) -> Gra
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_functions(name: str) -> None:
     _assert_exact(lambda: Features(FUNCTIONS[name]), (4, 16))
+
+
+def test_experts_rows_are_followed() -> None:
+    """What is known is shared out; every rank would do all of what is unknown."""
+    graph = _assert_exact(lambda: Features(_routed), (4, 16))
+    kinds = [node.kind for block in graph.blocks for node in block.nodes]
+    assert {"sort", "histogram", "cumulative", "put", "top_k", "gather"} <= {*kinds}
+    assert "unknown" not in kinds
 
 
 @pytest.mark.parametrize("name", LAYERS)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -143,10 +145,10 @@ def test_what_is_not_as_it_says_is_told(tmp_path: Path) -> None:
     [
         (f"{TRL}deepspeed: ds.json\n", "DeepSpeed"),
         (TRL.replace("[q_proj, v_proj]", "[q_proj, gate_proj]"), "no plan has a word"),
-        (f"{AXOLOTL}rl: dpo\n", "preferences"),
+        (f"{AXOLOTL}rl: kto\n", "rl = .kto"),
         (AXOLOTL.replace("adapter: qlora", "adapter: vera"), "vera"),
-        (FACTORY.replace("stage: sft", "stage: dpo"), "another task"),
-        (FACTORY.replace("finetuning_type: lora", "finetuning_type: freeze"), "freeze"),
+        (FACTORY.replace("stage: sft", "stage: kto"), "stage = .kto"),
+        (FACTORY.replace("finetuning_type: lora", "finetuning_type: galore"), "galore"),
         (f"{FACTORY}deepspeed: my.json\n", "stage"),
         (f"{TUNE}optimizer_in_bwd: true\n", "backward"),
         (TUNE.replace("apply_lora_to_output: False", "apply_lora_to_output: True"), "head"),
@@ -328,3 +330,40 @@ def test_models_of_the_hub_are_written_by_their_ids(name: str) -> None:
     document = write(dialect("trl"), taken_apart(parse("dp2 +bf16:pure"), batch=2, model=name, sequence=512)).document
     assert document["model_name_or_path"] == HUB[name]
     assert "/" in HUB[name]
+
+
+@pytest.mark.parametrize(
+    ("name", "task"),
+    [
+        (name, task)
+        for name, last in (("axolotl", "grpo"), ("llama-factory", "ppo"))
+        for task in ("dpo", "reward", last)
+    ],
+)
+def test_what_comes_after_pretraining_is_written_and_read(name: str, task: str, tmp_path: Path, foretell: Any) -> None:
+    """The file says the method, which `align` takes from it; another verb refuses it and says so."""
+    plan = "dp4 +m8 +recompute:block +bf16:pure"
+    writes = task in ("grpo", "ppo")
+    lengths = ("--lengths", "300,600") if writes else ("--seq", "512")
+    many = ("--answers", "4") if task == "grpo" else ()
+    place = ("--place", "together") if writes else ()
+    asked = ("llama3.2-1b", "--method", task, "--plan", plan, *many, "--on", "4xh100", "--batch", "64", *lengths)
+    file = tmp_path / "after.yaml"
+    file.write_text(foretell("align", *asked, "--to", name).out)
+    again = open_configuration(str(file)).recipe(Launch(4, 0))
+    assert (again.task, again.answers, str(put_together(again))) == (task, 4 if many else 0, plan)
+    beside = (*place, *lengths) if writes else ()
+    told = foretell("align", "--from-config", str(file), "--on", "4xh100", *beside, "--json")
+    same = foretell("align", *asked, *place, "--trainer", name, "--json")
+    one, other = json.loads(told.out), json.loads(same.out)
+    assert one["ways"][0]["step_seconds"] == other["ways"][0]["step_seconds"] > 0
+    refused = foretell("predict", "--from-config", str(file), "--on", "4xh100")
+    assert refused.code == 2 and "foretell align" in refused.err
+
+
+def test_frozen_layers_of_llama_factory(tmp_path: Path, foretell: Any) -> None:
+    plan = "dp1 +m8 +bf16:pure +train:last4"
+    told = foretell("export", "llama3.2-1b", "--on", "1xh100", "--plan", plan, "--batch", "64", "--to", "llama-factory")
+    file = tmp_path / "freeze.yaml"
+    file.write_text(told.out)
+    assert str(put_together(open_configuration(str(file)).recipe(Launch(1, 0)))) == plan

@@ -31,7 +31,7 @@ def _facts(found: Alignment) -> str:
         one = way.rollout
         where = f"{way.rollout_ranks} GPUs" if way.place == "apart" else "the same GPUs"
         lines.append(
-            ("rollouts", f"{one.replicas} replicas of {one.cut} on {where}, {one.slots:,} answers in flight each")
+            ("rollouts", f"{one.replicas} replicas of {one.form} on {where}, {one.slots:,} answers in flight each")
         )
         cache = f"weights {show_bytes(one.weights_bytes)}, cache {show_bytes(one.cache_bytes)} of a GPU"
         lines.append(("", cache))
@@ -69,5 +69,5 @@ def _ways(found: Alignment) -> str:
         gpus = f"{way.training_ranks}+{way.rollout_ranks}" if way.place == "apart" else f"{way.training_ranks}"
         told = show_seconds(way.step_seconds) if way.fits else "too much"
         take = "take" if at == found.taken else ""
-        rows.append([take, TOLD[way.place], gpus, f"tp{way.replica}", told, show_bytes(way.memory_bytes)])
+        rows.append([take, TOLD[way.place], gpus, way.replica, told, show_bytes(way.memory_bytes)])
     return table(["", "rollouts", "GPUs", "replica", "step", "memory"], rows, left=(0, 1))

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import click
 
 from foretell.dialects import Configuration, Launch, Recipe, open_configuration, put_together
 from foretell.errors import BadInput
 from foretell.hardware import catalog
+
+TASK: Final = "foretell.task"
+"""Where a command finds which method a file trains by, and how many answers to a prompt."""
 
 
 class Today(NamedTuple):
@@ -32,6 +35,12 @@ def today(file: str, cluster: str | None, batch: int | None) -> Today:
     found = open_configuration(file)
     ranks = catalog.named(cluster).cluster.ranks if cluster is not None else 0
     recipe = found.recipe(Launch(ranks, batch or 0))
+    context = click.get_current_context(silent=True)
+    if context is not None:
+        context.meta[TASK] = recipe.task, recipe.answers
+        if recipe.task and context.info_name != "align":
+            fix = f"foretell align --from-config {file}"
+            raise BadInput(f"it trains by {recipe.task}, whose step has other phases too", where=file, fix=fix)
     said = f"{file} is read as {found.dialect.name}: {put_together(recipe)}, batch {recipe.batch}"
     about = [
         f", sequences of {recipe.sequence}" if recipe.sequence else "",

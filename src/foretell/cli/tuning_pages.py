@@ -9,32 +9,15 @@ from foretell.cli.table import fit as shortened
 from foretell.cli.table import folded, table
 from foretell.errors import BadInput
 from foretell.oracle.training import HOUR
-from foretell.oracle.tuning import Tuning, TuningRung
+from foretell.oracle.tuning import Tuning, TuningRung, sentence
 from foretell.plan.text import parse
 from foretell.units import show_bytes, show_number, show_percent, show_rate
 
 
 def tuning_page(found: Tuning) -> str:
     """What to take, all rungs, and the commands that go on from there."""
-    name = shortened(found.model, 30)
-    if found.taken < 0:
-        first = f"none of these ways to fine-tune {name} fits {found.cluster}"
-    else:
-        rung = found.rungs[found.taken]
-        first = f"{name} on {found.cluster}: take {rung.what}{_price(found)}"
+    first = sentence(found, shortened(found.model, 30))
     return "\n\n".join((folded(first), _table(found), *_commands(found)))
-
-
-DEAR: Final = 2.0
-"""Times as fast as the way to take, from which on another is told beside it."""
-
-
-def _price(found: Tuning) -> str:
-    """What the way to take costs: what departs least from training all weights may be many times slower."""
-    taken = found.rungs[found.taken]
-    fastest = max((one for one in found.rungs if one.fits), key=lambda one: one.tokens_per_second)
-    times = fastest.tokens_per_second / taken.tokens_per_second
-    return f"; {fastest.what} is {times:,.2g} times as fast" if times >= DEAR else ""
 
 
 def _table(found: Tuning) -> str:

@@ -27,6 +27,7 @@ from foretell.plan.policies.overlap import Overlap
 from foretell.plan.policies.precision import Precision
 from foretell.plan.policies.recompute import Recompute
 from foretell.plan.policies.targets import Targets
+from foretell.plan.policies.train import Train
 from foretell.plan.policies.variant import Variant
 from foretell.plan.policies.wide_adapters import WideAdapters
 from foretell.plan.policy import Policy
@@ -81,6 +82,9 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
     base: str = ""  # the form of frozen weights; empty: as the precision says
     wide_adapters: bool = False  # whether adapters are in fp32 beside 16-bit weights
     variant: tuple[str, ...] = ()  # dora, rslora
+    last: int = 0  # layers at the end that are trained while all others are frozen; 0: all are
+    task: str = ""  # a method after pre-training, `foretell align`'s word; empty: on the next token
+    answers: int = 0  # to each prompt, where the task writes them; the batch then counts answers
     recompute: str = "none"  # or attention, block, full, every2, first4, ...
     offload: tuple[str, ...] = ()
     overlap: str = "trainer"
@@ -221,6 +225,8 @@ def _policy_figures(policy: Policy) -> dict[str, Any]:
             return {"wide_adapters": policy.wide}
         case Variant():
             return {"variant": policy.how}
+        case Train(parts=()):
+            return {"last": policy.last}
         case Recompute():
             return {"recompute": policy.option}
         case Offload():
@@ -260,6 +266,7 @@ def put_together(recipe: Recipe) -> Plan:
         Base(form=recipe.base),
         WideAdapters(wide=recipe.wide_adapters),
         Variant(how=recipe.variant),
+        Train(last=recipe.last),
         Recompute.of_option(recipe.recompute),
         Offload(moved=recipe.offload),
         Overlap(when=recipe.overlap),

@@ -18,7 +18,7 @@ from foretell.dialects._arguments import CHECKPOINTING, COMPILED
 from foretell.dialects._dialect import Dialect
 from foretell.dialects._formats import YAML
 from foretell.dialects._recipe import Recipe
-from foretell.dialects._table import NOTES, Document, Figures, Formula, Same
+from foretell.dialects._table import NOTES, Document, Figures, Formula, KeyChoice, Same
 from foretell.errors import BadInput
 
 _FSDP = "fsdp_config."
@@ -148,6 +148,15 @@ def _read_loss(document: Document) -> Figures:
     return {"loss": "chunks" if fused and _LIGER in plugins else "", NOTES: notes}
 
 
+def _answers(recipe: Recipe) -> Document:
+    return {"trl.num_generations": recipe.answers} if recipe.task == "grpo" else {}
+
+
+def _read_answers(document: Document) -> Figures:
+    """Eight, where a file does not say it: TRL 1.16.0, trl/trainer/grpo_config.py."""
+    return {"answers": document.get("trl.num_generations") or 8} if document.get("rl") == "grpo" else {"answers": 0}
+
+
 _OPTIONS = ("auto_wrap_policy", "reshard_after_forward", "offload_params")
 
 _FREE = """
@@ -164,21 +173,22 @@ _FREE = """
 """
 
 _REFUSED = {
-    "rl": "training on preferences or rewards, which no file tells a plan here | supervised fine-tuning",
     "peft.weight_dtype": "weights that torchao or bitsandbytes is told by `peft` | load_in_4bit: true",
     "lora_target_parameters": "adapters beside weights that are no layers, which no plan names | lora_target_linear",
     "relora": "adapters that are merged on the way, which no plan has | without relora",
     "gptq": "a base of GPTQ, which the plan says: +gptq4 | load_in_4bit: true",
     "context_parallel_size=[2-9]*": "ranks that share a sequence | a plan on the command line: cp2",
     "tensor_parallel_size=[2-9]*": "ranks that share a layer | a plan on the command line: tp2",
-    "unfrozen_parameters": "some weights trained and others not, which no plan says | all of them, or adapters",
+    "unfrozen_parameters": "weights by patterns of their names | all of them, or --plan '... +train:last4'",
 }
+
+_PAIRS = {"path": "Intel/orca_dpo_pairs", "split": "train", "type": "chatml.intel"}
 
 DIALECT = Dialect(
     name="axolotl",
     summary="Axolotl's YAML: full, LoRA or QLoRA, with FSDP2",
     version="Axolotl main (00564c8)",
-    trainer=lambda recipe: {"replicated": "pytorch", "zero1": "deepspeed"}.get(recipe.storage, "fsdp"),
+    trainer=lambda recipe: {"replicated": "axolotl", "zero1": "deepspeed"}.get(recipe.storage, "fsdp"),
     format=YAML,
     file="axolotl.yaml",
     table=(
@@ -199,13 +209,20 @@ DIALECT = Dialect(
         COMPILED,
         Formula(("plugins", _FUSED), _loss, _read_loss),
         optimizers("optimizer"),
+        KeyChoice(
+            "task",
+            {"dpo": {"rl": "dpo"}, "grpo": {"rl": "grpo"}, "reward": {"reward_model": True}},
+            default="",
+            near=(("dpo", {"rl": "ipo"}, "rl: ipo is read as dpo, whose phases it has"),),
+        ),
+        Formula(("trl.num_generations",), _answers, _read_answers),
     ),
     free=tuple(_FREE.split()),
     refused=_REFUSED,
     fixed=lambda recipe: {
-        "datasets": [{"path": "tatsu-lab/alpaca", "type": "alpaca"}],
+        "datasets": [_PAIRS if recipe.task else {"path": "tatsu-lab/alpaca", "type": "alpaca"}],
         "output_dir": "outputs",
-        "sample_packing": True,
+        "sample_packing": not recipe.task,
         "flash_attention": True,
         "num_epochs": 1,
         "learning_rate": 2.0e-4,

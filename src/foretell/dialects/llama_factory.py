@@ -45,9 +45,11 @@ def _method(document: Document) -> str:
 
 
 def _adapters(recipe: Recipe) -> Document:
+    if recipe.last:
+        return {"finetuning_type": "freeze", "freeze_trainable_layers": recipe.last}
     if not recipe.adapter:
-        return {"stage": "sft", "finetuning_type": "full"}
-    document: Document = {"stage": "sft", "finetuning_type": "lora", "lora_rank": recipe.adapter}
+        return {"finetuning_type": "full"}
+    document: Document = {"finetuning_type": "lora", "lora_rank": recipe.adapter}
     if recipe.base in ("nf4", "nf4-dq", "fp4"):
         document |= {
             "quantization_bit": 4,
@@ -62,17 +64,22 @@ def _adapters(recipe: Recipe) -> Document:
 
 def _read_adapters(document: Document) -> Figures:
     method = _method(document)
-    if method not in ("full", "lora"):
-        raise BadInput(f"finetuning_type is {method}, which no plan has", fix="full or lora")
+    if method not in ("full", "lora", "freeze"):
+        raise BadInput(f"finetuning_type is {method}, which no plan has", fix="full, lora or freeze")
+    if method == "freeze":
+        last = document.get("freeze_trainable_layers", 2)
+        if not isinstance(last, int) or last < 1:
+            raise BadInput(f"freeze_trainable_layers is {last}: the first layers, which no plan says", fix="2")
+        return {"adapter": 0, "last": last}
     if method == "full":
-        return {"adapter": 0}
+        return {"adapter": 0, "last": 0}
     bits = document.get("quantization_bit")
     if bits not in (None, 4, 8):
         raise BadInput(f"quantization_bit is {bits}: no plan has a base of so many bits", fix="4 or 8")
     form = str(document.get("quantization_type", "nf4"))
     double = form == "nf4" and document.get("double_quantization", True)
     base = {None: "", 8: "int8"}.get(bits, "nf4-dq" if double else form)
-    return {"adapter": document.get("lora_rank", 8), "wide_adapters": True, "base": base}
+    return {"adapter": document.get("lora_rank", 8), "wide_adapters": True, "base": base, "last": 0}
 
 
 def _storage(recipe: Recipe) -> Document:
@@ -101,11 +108,12 @@ _FREE = """
     cutoff_len lora_alpha lora_dropout template trust_remote_code flash_attn packing=True
     neat_packing preprocessing_* mask_history train_on_prompt plot_loss val_size max_samples tokenized_path media_dir
     loraplus_* pissa_* create_new_adapter image_max_pixels video_max_pixels ray_* streaming mix_strategy
-    use_swanlab swanlab_* double_quantization
+    use_swanlab swanlab_* double_quantization pref_beta pref_loss=sigmoid ref_model* reward_model*
+    freeze_trainable_modules=all
 """
 
 _REFUSED = {
-    "stage=[!s]*": "another task than supervised fine-tuning, which no file tells a plan here | stage: sft",
+    "freeze_extra_modules": "more weights that are trained, by name | --plan '... +train:last2,head'",
     "use_llama_pro": "layers that are added, which no plan has | without use_llama_pro",
     "use_apollo": "APOLLO, whose projections no plan has | without use_apollo",
     "use_galore": "GaLore, whose projections no plan has | without use_galore",
@@ -118,7 +126,7 @@ DIALECT = Dialect(
     name="llama-factory",
     summary="LLaMA-Factory's YAML: full or LoRA, ZeRO by DeepSpeed",
     version="LLaMA-Factory main (00577a8)",
-    trainer=lambda recipe: "pytorch" if recipe.storage == "replicated" else "deepspeed",
+    trainer=lambda recipe: "llama-factory" if recipe.storage == "replicated" else "deepspeed",
     format=YAML,
     file="llama_factory.yaml",
     table=(
@@ -129,8 +137,8 @@ DIALECT = Dialect(
         Formula(("bf16", "fp16", "pure_bf16"), _precision, _read_precision),
         Formula(
             (
-                *("stage", "finetuning_type", "lora_rank", "quantization_bit", "quantization_method"),
-                *("quantization_type", "double_quantization"),
+                *("finetuning_type", "lora_rank", "quantization_bit", "quantization_method"),
+                *("quantization_type", "double_quantization", "freeze_trainable_layers"),
             ),
             _adapters,
             _read_adapters,
@@ -145,11 +153,21 @@ DIALECT = Dialect(
         COMPILED,
         liger("enable_liger_kernel"),
         optimizers("optim"),
+        KeyChoice(
+            "task",
+            {"": {"stage": "sft"}, "dpo": {"stage": "dpo"}, "reward": {"stage": "rm"}, "ppo": {"stage": "ppo"}},
+            default="",
+        ),
     ),
     telling=("dataset", "template"),
     free=(*FREE.split(), *_FREE.split()),
     refused=_REFUSED,
-    fixed=lambda recipe: {"do_train": True, "dataset": "alpaca_en_demo", "template": "default", "packing": True},
+    fixed=lambda recipe: {
+        "do_train": True,
+        "dataset": "dpo_en_demo" if recipe.task in ("dpo", "reward") else "alpaca_en_demo",
+        "template": "default",
+        "packing": not recipe.task,
+    },
     own="llamafactory-cli train",
     command=lambda document, file: [shlex.quote(file)],
 )

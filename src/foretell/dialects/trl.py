@@ -77,13 +77,14 @@ _FREE = """
     lora_alpha lora_dropout lora_task_type model_revision trust_remote_code attn_implementation
     assistant_only_loss completion_only_loss chat_template_path eos_token pad_token shuffle_dataset packing_strategy
     activation_offloading=False packing=True padding_free=False neftune_noise_alpha
+    beta precompute_ref_log_probs label_smoothing max_prompt_length max_completion_length num_generations
 """
 
 DIALECT = Dialect(
     name="trl",
     summary="TRL's YAML of `trl sft`: transformers' training arguments, adapters",
     version="transformers 5.22, TRL (040e32d)",
-    trainer=lambda recipe: "pytorch" if recipe.storage == "replicated" else "fsdp",
+    trainer=lambda recipe: "trl" if recipe.storage == "replicated" else "fsdp",
     format=YAML,
     file="sft.yaml",
     table=(
@@ -110,6 +111,7 @@ DIALECT = Dialect(
     telling=("dataset_name",),
     free=(*FREE.split(), *_FREE.split()),
     refused=_REFUSED,
+    elsewhere={"task": "the command: `trl dpo`, `trl reward`, `trl grpo`", "answers": "num_generations"},
     fixed=lambda recipe: {"output_dir": "outputs", "dataset_name": "trl-lib/Capybara", "packing": True},
     launcher="torchrun",
     own="trl sft",

@@ -14,18 +14,16 @@ lengths, which have no gradient (section 4.3), and scales what the layer and its
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
 from typing import Final, TypeAlias
 
 import msgspec
 
 from foretell.caches import forgettable
-from foretell.model.dims import Dim, Dims, Loop
-from foretell.model.fold import Repetition, cut, unfold
-from foretell.model.gradients import as_trained
-from foretell.model.graph import Block, Flat, Graph, Node, Operand, Tensor
+from foretell.model.dims import Dim, Dims
+from foretell.model.fold import unfold
+from foretell.model.frozen import BACKWARD, WIDE, FrozenWriter, dims_of, operand_of, settled
+from foretell.model.graph import Block, Flat, Graph, Node, Operand
 from foretell.model.layers import pieces
-from foretell.model.operator import PARTS, Operator
 from foretell.model.operators.broadcast import Broadcast
 from foretell.model.operators.elementwise import Elementwise
 from foretell.model.operators.embedding import Embedding
@@ -42,14 +40,11 @@ THIN: Final = "adapter"
 BASIS: Final = "basis"
 """The rows of an identity matrix that goes through both, to find their product."""
 
-WIDE: Final = "fp32"
 HALVES: Final = ("bf16", "fp16")
-"""What wide adapters are kept in, and the types of weights beside which that is another."""
+"""Types of weights beside which wide adapters are in another."""
 
 SCORES: Final = (Elementwise, Softmax, View, Broadcast, Reduce)
 """What scores of experts go through before the best are chosen."""
-
-BACKWARD: Final = PARTS[1:]
 
 MAGNITUDE: Final = "lora_magnitude_vector"
 
@@ -100,8 +95,7 @@ def adapted(
                 writer.add(flat.nodes[at], rank if (place, index) in chosen else 0)
                 at += 1
             repetitions.append((block, len(writer.nodes)))
-    found = as_trained(flat, Flat(tuple(writer.tensors), tuple(writer.nodes)))
-    return msgspec.structs.replace(graph, blocks=cut(found, list(_runs(found, repetitions))))
+    return settled(graph, flat, writer.written, repetitions)
 
 
 @forgettable
@@ -123,7 +117,7 @@ def full_rank(graph: Graph) -> int:
     """The largest rank that a weight beside which an adapter stands can have: its smaller side."""
     nodes = (graph.blocks[block].nodes[index] for block, index in adaptable(graph))
     return max(
-        (min(product(dim.size for dim in _dims(node, side)) for side in ("in", "out")) for node in nodes), default=0
+        (min(product(dim.size for dim in dims_of(node, side)) for side in ("in", "out")) for node in nodes), default=0
     )
 
 
@@ -139,14 +133,14 @@ def tables(graph: Graph) -> Places:
 
 
 def _is_dense(graph: Graph, at: int, node: Node, only: tuple[str, ...]) -> bool:
-    if not isinstance(node.operator, Matmul | GroupedMatmul) or _dims(node, "batch"):
+    if not isinstance(node.operator, Matmul | GroupedMatmul) or dims_of(node, "batch"):
         return False
     if only and not {part for word in only for part in TARGETS.get(word, (word,))} & {*node.path.split(".")}:
         return False
-    home, number, _ = graph.home(at, _operand(node, "w"))
+    home, number, _ = graph.home(at, operand_of(node, "w"))
     if graph.blocks[home].tensors[number].role != "parameter":
         return False
-    single = product(dim.size for dim in _dims(node, "out")) == 1  # a gate of all of a feed-forward
+    single = product(dim.size for dim in dims_of(node, "out")) == 1  # a gate of all of a feed-forward
     return not single and not _chooses(graph.blocks[at], node)
 
 
@@ -165,88 +159,71 @@ def _chooses(block: Block, node: Node) -> bool:
     return False
 
 
-class _AdapterWriter:
+class _AdapterWriter(FrozenWriter):
     """Writes the model down once more: its weights frozen, adapters after some of its operators."""
 
     def __init__(self, flat: Flat, wide: bool, magnitudes: bool) -> None:
+        super().__init__(flat)
         self.wide, self.magnitudes = wide, magnitudes
-        self.tensors = [msgspec.structs.replace(tensor, trainable=False) for tensor in flat.tensors]
-        self.nodes: list[Node] = []
-        self._instead: dict[int, int] = {}  # outputs of frozen layers to the sums that are read instead
-        self._views: dict[int, list[int]] = {}
-        for at, tensor in enumerate(flat.tensors):
-            if tensor.storage != at:
-                self._views.setdefault(tensor.storage, []).append(at)
 
     def keep(self, node: Node, trained: bool, base: str) -> None:
         """How the weight of an operator of the model is kept: trained as a whole, or frozen in another form."""
         if trained or base:
-            number = _operand(node, "w")
+            number = operand_of(node, "w")
             if self.tensors[number].role == "parameter":
                 self.tensors[number] = msgspec.structs.replace(self.tensors[number], trainable=trained, form=base)
 
     def add(self, node: Node, rank: int) -> None:
         """One operator of the model, with an adapter of this rank beside it (0: none)."""
-        node = self._reading(node)
-        self.nodes.append(node)
+        node = self.again(node)
         if rank:
             self._adapter(node, rank)
 
-    def _reading(self, node: Node) -> Node:
-        """The operator, reading sums where it read the outputs of layers that have adapters now."""
-        return msgspec.structs.replace(
-            node,
-            inputs=tuple(Operand(o.name, self._instead.get(o.tensor, o.tensor)) for o in node.inputs),
-            keeps=tuple(self._instead.get(number, number) for number in node.keeps),
-        )
-
     def _adapter(self, node: Node, rank: int) -> None:
         thin = (Dim(THIN, rank),)
-        rows, inner, out = (_dims(node, name) for name in ("row", "in", "out"))
-        y, x = node.outputs[0], _operand(node, "x")
+        rows, inner, out = (dims_of(node, name) for name in ("row", "in", "out"))
+        y, x = node.outputs[0], operand_of(node, "x")
         frozen = self.tensors[y].dtype
         wider = self.wide and frozen in HALVES
-        read = self._elementwise(node, "cast", {"x": x}, WIDE) if wider else x
+        read = self.elementwise(node, "cast", {"x": x}, WIDE) if wider else x
         first, second = self._weight(node, "lora_a", read, inner, thin), self._weight(node, "lora_b", read, thin, out)
         low = self._product(node, read, first, inner, thin, rows + thin)
         high = self._product(node, low, second, thin, out, self.tensors[y].dims)
         made = y
         if self.magnitudes:
             factor = self._factor(node, first, second)
-            less = self._elementwise(node, "scale", {"x": factor})
-            plain = self._repeated(node, "add", y, {"w": _operand(node, "b")}) if _has(node, "b") else y
-            made = self._elementwise(node, "add", {"x": y, "z": self._repeated(node, "multiply", plain, {"z": less})})
-            high = self._repeated(node, "multiply", high, {"z": factor})
-        scaled = self._elementwise(node, "scale", {"x": high})
-        total = self._elementwise(node, "add", {"x": made, "z": scaled}, WIDE if wider else "")
-        self._instead[y] = self._elementwise(node, "cast", {"x": total}, frozen) if wider else total
-        for view in self._views.get(y, ()):  # what looked at the output looks at the sum
-            self.tensors[view] = msgspec.structs.replace(self.tensors[view], storage=self._instead[y])
+            less = self.elementwise(node, "scale", {"x": factor})
+            plain = self.repeated(node, "add", y, {"w": operand_of(node, "b")}) if _has(node, "b") else y
+            made = self.elementwise(node, "add", {"x": y, "z": self.repeated(node, "multiply", plain, {"z": less})})
+            high = self.repeated(node, "multiply", high, {"z": factor})
+        scaled = self.elementwise(node, "scale", {"x": high})
+        total = self.elementwise(node, "add", {"x": made, "z": scaled}, WIDE if wider else "")
+        self.instead(y, self.elementwise(node, "cast", {"x": total}, frozen) if wider else total)
 
     def _factor(self, node: Node, first: int, second: int) -> int:
         """DoRA's magnitude over the length of each column of the merged weight, made anew in each forward pass."""
-        thin, inner, out = self.tensors[first].dims[:1], _dims(node, "in"), _dims(node, "out")
-        dtype, weight = self.tensors[first].dtype, _operand(node, "w")
+        thin, inner, out = self.tensors[first].dims[:1], dims_of(node, "in"), dims_of(node, "out")
+        dtype, weight = self.tensors[first].dtype, operand_of(node, "w")
         basis = (Dim(BASIS, product(dim.size for dim in inner)),)
-        eye = self._node(node.path, Elementwise("fill"), {"item": basis + inner}, (), basis + inner, (), dtype, ())
+        eye = self.node(node.path, Elementwise("fill"), {"item": basis + inner}, (), basis + inner, (), dtype, ())
         low = self._product(node, eye, first, inner, thin, basis + thin, gradients=())
         merged = self._product(node, low, second, thin, out, basis + out, gradients=())
         if self.tensors[weight].dtype != dtype or self.tensors[weight].form:
-            weight = self._elementwise(node, "cast", {"x": weight}, dtype, ())
-        merged = self._elementwise(node, "scale", {"x": merged}, "", ())
-        merged = self._elementwise(node, "add", {"x": merged, "z": weight}, "", ())
-        lengths = self._node(
+            weight = self.elementwise(node, "cast", {"x": weight}, dtype, ())
+        merged = self.elementwise(node, "scale", {"x": merged}, "", ())
+        merged = self.elementwise(node, "add", {"x": merged, "z": weight}, "", ())
+        lengths = self.node(
             node.path, Reduce("norm"), {"kept": out, "reduced": basis}, (Operand("x", merged),), out, (), "", ()
         )
-        magnitude = self._tensor(out, dtype, "parameter", f"{node.path}.{MAGNITUDE}.weight", trainable=True)
-        return self._repeated(node, "multiply", lengths, {"w": magnitude})
+        magnitude = self.tensor(out, dtype, "parameter", f"{node.path}.{MAGNITUDE}.weight", trainable=True)
+        return self.repeated(node, "multiply", lengths, {"w": magnitude})
 
     def _weight(self, node: Node, name: str, x: int, inner: Dims, out: Dims) -> int:
         """One of the two matrices of an adapter, stored as that of the layer itself is."""
         grouped = isinstance(node.operator, GroupedMatmul)
-        dims = (*_dims(node, "expert"), *inner, *out) if grouped else (*out, *inner)
-        dtype = self.tensors[x if self.wide else _operand(node, "w")].dtype
-        return self._tensor(dims, dtype, "parameter", f"{node.path}.{name}.weight", trainable=True)
+        dims = (*dims_of(node, "expert"), *inner, *out) if grouped else (*out, *inner)
+        dtype = self.tensors[x if self.wide else operand_of(node, "w")].dtype
+        return self.tensor(dims, dtype, "parameter", f"{node.path}.{name}.weight", trainable=True)
 
     def _product(
         self,
@@ -265,88 +242,8 @@ class _AdapterWriter:
         inputs = (Operand("x", x), Operand("w", weight), *others)
         path = self.tensors[weight].name.rpartition(".")[0]
         keeps = (x, weight, *(o.tensor for o in others))
-        return self._node(path, node.operator, loops, inputs, shape, keeps, "", gradients)
-
-    def _elementwise(
-        self,
-        node: Node,
-        function: str,
-        operands: dict[str, int],
-        dtype: str = "",
-        gradients: tuple[str, ...] = BACKWARD[:1],
-    ) -> int:
-        shape = self.tensors[operands["x"]].dims
-        inputs = tuple(Operand(name, number) for name, number in operands.items())
-        return self._node(node.path, Elementwise(function), {"item": shape}, inputs, shape, (), dtype, gradients)
-
-    def _repeated(self, node: Node, function: str, x: int, other: dict[str, int]) -> int:
-        """A function of a tensor and a smaller one that repeats."""
-        shape, small = self.tensors[x].dims, self.tensors[next(iter(other.values()))]
-        loops = {
-            "item": tuple(dim for dim in shape if dim in small.dims),
-            "repeat": tuple(dim for dim in shape if dim not in small.dims),
-        }
-        inputs = (Operand("x", x), *(Operand(name, number) for name, number in other.items()))
-        keeps = (x, *other.values()) if function == "multiply" else ()
-        dtype = WIDE if WIDE in (small.dtype, self.tensors[x].dtype) else ""
-        return self._node(node.path, Broadcast(function), loops, inputs, shape, keeps, dtype, BACKWARD)
-
-    def _node(
-        self,
-        path: str,
-        operator: Operator,
-        loops: dict[str, Dims],
-        inputs: tuple[Operand, ...],
-        shape: Dims,
-        keeps: tuple[int, ...],
-        dtype: str,
-        gradients: tuple[str, ...],
-    ) -> int:
-        """An operator with all the gradients it can have: `as_trained` takes away what nobody needs."""
-        output = self._tensor(shape, dtype or self.tensors[inputs[0].tensor].dtype)
-        over = tuple(Loop(name, dims) for name, dims in loops.items())
-        self.nodes.append(Node(path, operator, over, inputs, (output,), keeps, gradients))
-        return output
-
-    def _tensor(self, dims: Dims, dtype: str, role: str = "activation", name: str = "", trainable: bool = False) -> int:
-        self.tensors.append(Tensor(dims, dtype, len(self.tensors), role, trainable, name))
-        return len(self.tensors) - 1
-
-
-def _runs(flat: Flat, repetitions: list[tuple[Block, int]]) -> Iterator[Repetition]:
-    """Repetitions that are still equal stay folded: the first ones may have fewer gradients than those after them."""
-    last: Repetition | None = None
-    block: Block | None = None
-    start = 0
-    for own, stop in repetitions:
-        length = stop - start
-        if last and own is block and _equal(flat, last.start, start, length):
-            last = last._replace(times=last.times + 1, place=own.place, stride=own.stride)
-        else:
-            if last:
-                yield last
-            last = Repetition(start, length, 1)
-        block, start = own, stop
-    if last:
-        yield last
-
-
-def _equal(flat: Flat, one: int, other: int, length: int) -> bool:
-    """Whether two repetitions have the same gradients."""
-
-    def parts(start: int) -> list[tuple[object, ...]]:
-        return [(n.gradients, n.gradient_sums, len(n.keeps)) for n in flat.nodes[start : start + length]]
-
-    return parts(one) == parts(other)
-
-
-def _dims(node: Node, name: str) -> Dims:
-    return next((loop.dims for loop in node.loops if loop.name == name), ())
+        return self.node(path, node.operator, loops, inputs, shape, keeps, "", gradients)
 
 
 def _has(node: Node, name: str) -> bool:
     return any(operand.name == name for operand in node.inputs)
-
-
-def _operand(node: Node, name: str) -> int:
-    return next(operand.tensor for operand in node.inputs if operand.name == name)

@@ -17,6 +17,7 @@ from foretell.model.graph import Block, Graph, Node, Operand
 from foretell.model.operators.attention import Attention
 from foretell.model.operators.delta_rule import DeltaRule
 from foretell.model.operators.elementwise import Elementwise
+from foretell.model.operators.matmul import Matmul
 from foretell.model.operators.recurrent import Recurrent
 from foretell.model.operators.scan import Scan
 from foretell.model.operators.selective_scan import SelectiveScan
@@ -30,14 +31,20 @@ class LayerCache(NamedTuple):
     """The cache of layers that are alike."""
 
     layers: int
-    heads: int  # of keys and values
+    heads: int  # of keys and values; latents of all heads lie whole on each rank, as one
     head_bytes: int  # of one of them, for one token
     window: int  # tokens that it looks back on; 0: all
+    products: int = 0  # multiply-adds of all heads with a token of it, where they may take longer than reading it
 
     def bytes(self, tokens: float, cut: int = 1) -> float:
         """Of a sequence of so many tokens, on one of `cut` ranks that share heads out; a head lies whole on a rank."""
         seen = min(tokens, self.window) if self.window else tokens
         return self.layers * ceil_div(self.heads, cut) * self.head_bytes * seen
+
+    def flops(self, tokens: float, cut: int = 1) -> float:
+        """Of reading a sequence of so many tokens, on one of `cut` ranks that share heads out."""
+        seen = min(tokens, self.window) if self.window else tokens
+        return 2 * self.layers * self.products / cut * seen
 
 
 def caches(graph: Graph) -> tuple[LayerCache, ...]:
@@ -57,14 +64,37 @@ def caches(graph: Graph) -> tuple[LayerCache, ...]:
         raise BadInput(what, where="MODEL", fix="a decoder: llama3-8b")
     made: list[LayerCache] = []
     for block, node, operator in found:
-        sizes = node.sizes()
-        if sizes["qk"] != sizes["value"]:
-            what = f"{graph.name} keeps latents in place of keys and values, whose cache is not modelled"
-            raise BadInput(what, where="MODEL", fix="a model without multi-head latent attention: qwen3-30b-a3b")
-        width = WIDTH[graph.tensor(block, _operand(node, "k")).dtype]
-        size = round(sizes["qk"] + sizes["value"]) * width
-        made.append(LayerCache(block.times, round(sizes["kv_head"]), size, operator.window))
+        latent = node.sizes()["qk"] != node.sizes()["value"]
+        made.append(_latents(graph, block, node) if latent else _keys_and_values(graph, block, node, operator))
     return tuple(made)
+
+
+def _keys_and_values(graph: Graph, block: Block, node: Node, operator: Attention) -> LayerCache:
+    sizes = node.sizes()
+    width = WIDTH[graph.tensor(block, _operand(node, "k")).dtype]
+    size = round(sizes["qk"] + sizes["value"]) * width
+    return LayerCache(block.times, round(sizes["kv_head"]), size, operator.window)
+
+
+def _latents(graph: Graph, block: Block, node: Node) -> LayerCache:
+    """Multi-head latent attention keeps what keys and values are made from, and the turning part of the key.
+
+    DeepSeek-V2 (arXiv 2405.04434), section 2.1.2 and table 1: a token takes the latent vector and one turning key a
+    layer. What makes keys and values of it is multiplied into queries and outputs instead, which takes as much for one
+    token; then each head multiplies its query with the whole of it, and its weights with the latent.
+    """
+    sizes, v = node.sizes(), _operand(node, "v")
+    storage = block.tensors[v].storage if v < len(block.tensors) else -1
+    maker = next((one for one in block.nodes if storage in one.outputs and isinstance(one.operator, Matmul)), None)
+    if maker is None or "index" in {operand.name for operand in node.inputs}:
+        what = f"{graph.name} keeps something in place of keys and values, whose cache is not modelled"
+        raise BadInput(what, where="MODEL", fix="a model without an index or latents of its own: deepseek-v3")
+    heads = round(sizes["kv_head"] * sizes["share"])
+    made = maker.sizes()
+    latent = round(made["in"])
+    turning = round(sizes["qk"] - (made["out"] / heads - sizes["value"]))
+    width = WIDTH[graph.tensor(block, v).dtype]
+    return LayerCache(block.times, 1, (latent + turning) * width, 0, heads * (2 * latent + turning))
 
 
 def decoding(graph: Graph) -> Graph:

@@ -66,7 +66,7 @@ class PhasePlacement(msgspec.Struct, frozen=True, kw_only=True):
     plan: str
     training_ranks: int
     rollout_ranks: int
-    replica: int  # ranks of one
+    replica: str  # what the ranks of one share out
     step_seconds: float
     interval: tuple[float, float]
     memory_bytes: float
@@ -249,7 +249,7 @@ class _Phases:
             plan=str(self.plan),
             training_ranks=self.plan.ranks,
             rollout_ranks=others if found else 0,
-            replica=found.cut if found else 0,
+            replica=found.form if found else "",
             step_seconds=middle,
             interval=(low, high),
             memory_bytes=peak,
@@ -276,7 +276,8 @@ class _Phases:
     def _rollout(self, where: str, ranks: int) -> Rollout:
         assert self.asked.answers is not None
         room = self._alone - (self._beside(None) if where == "together" else 0.0)
-        return best(self.request.model, self.place, ranks, self.asked.answers, (room, self.asked.slots), self.asked.cut)
+        most = (room, self.asked.slots)
+        return best(self.request.model, self.place, ranks, self.asked.answers, most, self.asked.replica)
 
     def _writing(self, found: Rollout, where: str, ranks: int) -> Iterator[PhaseTime]:
         """Rollouts, and what comes before and after them."""

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 from foretell.errors import BadInput
 from foretell.oracle.phase import AlignmentMethod
+from foretell.oracle.replica import Replica
 from foretell.oracle.request import Request
 from foretell.oracle.rollout import SLOTS, AnswerLoad
 
@@ -30,7 +31,7 @@ class AlignmentQuestion(NamedTuple):
     updates: int = 1  # of a batch of rollouts
     epochs: int = 1  # that these are gone through
     padded: bool = False  # rows as long as the longest; else their tokens one after the other
-    cut: int = 0  # ranks of a replica that writes; 0: the fastest
+    replica: Replica | None = None  # that writes; None: the fastest
     slots: int = SLOTS
     place: str = ""  # one of PLACES; empty: the fastest that fits
 

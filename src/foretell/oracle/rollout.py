@@ -1,12 +1,13 @@
 """Rollouts: what it takes to write answers, by the roofline of decoding; no engine is modelled beyond that.
 
-A replica of `cut` ranks has the weights once and a cache. Prompts are read in forward passes (bound by products). Then
-every step writes one token for each answer in flight: it reads all weights, multiplies one row an answer, and reads the
-cache of all of them (Pope et al. 2022, arXiv 2211.05102, section 2; Yuan et al. 2024, arXiv 2402.16363). Products and
-collectives are priced as those of any forward pass, captured in a graph; the cache as bytes at the rate that
-memory-bound kernels reach. An answer that ends makes room for the next (Yu et al. 2022, Orca, OSDI), and the cache has
-no gaps (Kwon et al. 2023, arXiv 2309.06180). So many are in flight that it holds them at every moment: all start
-together, and answers of like length are full together. At the end fewer and fewer are left, which take as long as one.
+A replica has the weights once and a cache; its ranks share heads, layers or experts out (`replica.py`). Prompts are
+read in forward passes (bound by products). Then every step writes one token for each answer in flight: it reads all
+weights, multiplies one row an answer, and reads the cache of all of them (Pope et al. 2022, arXiv 2211.05102, section
+2; Yuan et al. 2024, arXiv 2402.16363). Products and collectives are priced as those of any forward pass, captured in a
+graph; the cache as bytes at the rate that memory-bound kernels reach. An answer that ends makes room for the next (Yu
+et al. 2022, Orca, OSDI), and the cache has no gaps (Kwon et al. 2023, arXiv 2309.06180). So many are in flight that it
+holds them at every moment: all start together, and answers of like length are full together. At the end fewer and
+fewer are left, which take as long as one.
 
 Not modelled: what an engine's own scheduler, sampling and transfers to the host take, speculation, answers that
 are stopped where the cache is full and begun again, prefixes of prompts that answers share, and weights or caches in 8
@@ -16,7 +17,7 @@ bits.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 import msgspec
@@ -33,12 +34,15 @@ from foretell.model.graph import Graph
 from foretell.model.resize import with_samples
 from foretell.model.source import load
 from foretell.oracle.lengths import ExampleLengths
+from foretell.oracle.replica import Replica, inside, wider
+from foretell.plan.facts import facts
 from foretell.plan.job import make_job
 from foretell.plan.setting import Setting
 from foretell.plan.text import parse
-from foretell.plan.trainer import trainer
+from foretell.plan.trainer import look_up, trainer
 from foretell.timeline.observation import Observation
 from foretell.timeline.result import composed
+from foretell.units import ceil_div
 
 SLOTS: Final = 1024
 """Answers in flight on a replica, at most: verl's rollout.max_num_seqs (verl/trainer/config/rollout/rollout.yaml)."""
@@ -75,6 +79,7 @@ class Rollout(msgspec.Struct, frozen=True, kw_only=True):
 
     replicas: int
     cut: int  # ranks of a replica
+    form: str  # what they share out: tp4
     slots: int  # answers in flight on one
     weights_bytes: float  # on a rank
     cache_bytes: float  # on a rank, at the moment when it holds most
@@ -109,8 +114,9 @@ class Span(NamedTuple):
 class Writer:
     """A model on replicas of one size."""
 
-    def __init__(self, model: str, cluster: Cluster, cut: int) -> None:
-        self.model, self.cluster, self.cut = model, cluster, cut
+    def __init__(self, model: str, cluster: Cluster, replica: Replica) -> None:
+        self.model, self.cluster, self.replica = model, cluster, replica
+        self.trainer = trainer("pytorch")
         self.caches: tuple[LayerCache, ...] = caches(load(model, 1, 128, "bf16"))
         self._steps: dict[int, float] = {}
 
@@ -119,35 +125,55 @@ class Writer:
         return decoding(evaluated(load(self.model, 1, 1, "bf16")))
 
     def _pass(self, graph: Graph) -> Observation:
-        asked = Setting(graph, make_job(graph.batch), parse(f"tp{self.cut} {FORM}"), trainer("pytorch"))
+        """A pass over what each stage takes at a time, as often as there are stages."""
+        job = make_job(graph.batch * self.replica.stages)
+        asked = Setting(graph, job, parse(f"{self.replica.axes} {FORM}"), self.trainer)
         return composed(priced(asked, self.cluster), self.cluster)
 
     @functools.cached_property
     def weights(self) -> float:
         """Bytes on a rank."""
-        return self._pass(self._one).memory.by_kind["weights"]
+        return self._pass(with_samples(self._one, self.replica.experts)).memory.by_kind["weights"]
 
     def step(self, answers: int) -> float:
         """One token for each of these answers, but for reading their cache."""
         if answers not in self._steps:
-            self._steps[answers] = self._pass(with_samples(self._one, answers)).step_seconds
+            at_once = ceil_div(answers, self.replica.stages) * self.replica.experts
+            found = self._pass(with_samples(self._one, at_once)).step_seconds
+            self._steps[answers] = found * self.replica.filled
         return self._steps[answers]
 
     def prefill(self, prompt: int) -> float:
         """Seconds for one prompt, of many that are read together."""
         many = max(1, PREFILL // prompt)
-        return self._pass(evaluated(load(self.model, many, prompt, "bf16"))).step_seconds / many
+        found = self._pass(evaluated(load(self.model, many * self.replica.experts, prompt, "bf16")))
+        return found.step_seconds * self.replica.filled / (many * self.replica.stages)
 
     def cache(self, tokens: float) -> float:
         """Bytes on a rank, for one answer."""
-        return sum(layer.bytes(tokens, self.cut) for layer in self.caches)
+        return sum(layer.bytes(tokens, self.replica.tensor) for layer in self.caches) / self.replica.stages
+
+    def reading(self, tokens: numpy.ndarray) -> float:
+        """Seconds to read the cache of these answers once, or to multiply with it where that takes longer.
+
+        Heads that share a latent do 240 flops a byte of it; DeepSeek's own kernel (FlashMLA, its README of 2025)
+        reaches 660 of 989 Tflop/s there, about what other kernels of attention do.
+        """
+        device, peaks = self.cluster.device, self.trainer.attention.peak
+        reached = look_up(peaks, device.architecture) * device.matrix_rate("bf16")
+        seconds = 0.0
+        for layer in self.caches:
+            seen = float(_seen(layer, tokens).sum())
+            read = layer.bytes(1.0, self.replica.tensor) / memory_rate(device)
+            seconds += seen * max(read, layer.flops(1.0, self.replica.tensor) / reached)
+        return seconds / self.replica.stages
 
     def slots(self, answers: AnswerLoad, lengths: numpy.ndarray, room: float, most: int = SLOTS) -> int:
         """Answers in flight that there is room for at every moment of writing these."""
         free = room - self.weights
         if free < self.cache(answers.longest):
             what = f"{room / 2**30:.3g} GiB a rank hold no weights and one answer of {answers.longest:,} tokens"
-            raise BadInput(what, where="--rollout", fix=f"--rollout tp{2 * self.cut}, or larger devices")
+            raise BadInput(what, where="--rollout", fix=f"--rollout {self._larger}, or larger devices")
 
         def holds(slots: int) -> bool:
             return all(_cached(self, span.end) <= free for span in _spans(lengths, answers.prompt, slots))
@@ -160,15 +186,20 @@ class Writer:
             found, beyond = (middle, beyond) if holds(middle) else (found, middle)
         return found
 
+    @property
+    def _larger(self) -> Replica:
+        return self.replica._replace(tensor=2 * self.replica.tensor)
+
     def write(self, answers: AnswerLoad, replicas: int, room: float, most: int = SLOTS) -> Rollout:
         """All answers, shared out among replicas; the slowest counts, which has the longest of all."""
-        own = -(-answers.count // replicas)
+        own = ceil_div(answers.count, replicas * self.replica.experts)
         lengths = _drawn(answers.lengths, own, answers.count)
         slots = self.slots(answers, lengths, room, most)
         decode, tail = self._decode(lengths, answers.prompt, slots)
         return Rollout(
             replicas=replicas,
-            cut=self.cut,
+            cut=self.replica.ranks,
+            form=str(self.replica),
             slots=slots,
             weights_bytes=self.weights,
             cache_bytes=max(_cached(self, span.end) for span in _spans(lengths, answers.prompt, slots)),
@@ -179,11 +210,10 @@ class Writer:
 
     def _decode(self, lengths: numpy.ndarray, prompt: int, slots: int) -> tuple[float, float]:
         """Seconds, and those of the tail."""
-        rate = memory_rate(self.cluster.device)
         total = tail = 0.0
         for span in _spans(lengths, prompt, slots):
             answers = len(span.seen)
-            seconds = span.steps * (self._between(answers) + _cached(self, span.middle) / rate)
+            seconds = span.steps * (self._between(answers) + self.reading(span.middle))
             total += seconds
             tail += seconds if answers < slots / 2 else 0.0
         return total, tail
@@ -215,11 +245,12 @@ def _spans(lengths: numpy.ndarray, prompt: int, slots: int) -> Iterator[Span]:
 
 def _cached(writer: Writer, tokens: numpy.ndarray) -> float:
     """Bytes of the cache on a rank, of all answers in flight."""
-    found = 0.0
-    for layer in writer.caches:
-        seen = numpy.minimum(tokens, layer.window) if layer.window else tokens
-        found += layer.bytes(1.0, writer.cut) * float(seen.sum())
-    return found
+    tensor, stages = writer.replica.tensor, writer.replica.stages
+    return sum(layer.bytes(1.0, tensor) * float(_seen(layer, tokens).sum()) for layer in writer.caches) / stages
+
+
+def _seen(layer: LayerCache, tokens: numpy.ndarray) -> numpy.ndarray:
+    return numpy.minimum(tokens, layer.window) if layer.window else tokens
 
 
 def _drawn(lengths: ExampleLengths, own: int, count: int) -> numpy.ndarray:
@@ -234,28 +265,39 @@ def _drawn(lengths: ExampleLengths, own: int, count: int) -> numpy.ndarray:
 
 
 def best(
-    model: str, cluster: Cluster, ranks: int, answers: AnswerLoad, room: tuple[float, int], cut: int = 0
+    model: str,
+    cluster: Cluster,
+    ranks: int,
+    answers: AnswerLoad,
+    room: tuple[float, int],
+    asked: Replica | None = None,
 ) -> Rollout:
-    """The fastest size of a replica, among powers of two within what fast links reach, or the one that is asked for.
+    """The fastest replica: that which is asked for, or of those within fast links; where none has room, of wider ones.
 
     `room`: bytes on a rank, and answers in flight at most.
     """
-    found: list[Rollout] = []
-    refused: BadInput | None = None
-    for size in [cut] if cut else [1 << at for at in range(cluster.domain.bit_length())]:
-        if size > ranks or ranks % size:
-            continue
-        try:
-            found.append(_writer(model, cluster, size).write(answers, ranks // size, *room))
-        except BadInput as why:
-            refused = refused or why
+    refused: list[BadInput] = []
+
+    def written(replicas: Iterable[Replica]) -> list[Rollout]:
+        found: list[Rollout] = []
+        for one in replicas:
+            if one.ranks <= ranks and ranks % one.ranks == 0:
+                try:
+                    found.append(_writer(model, cluster, one).write(answers, ranks // one.ranks, *room))
+                except BadInput as why:
+                    refused.append(why)
+        return found
+
+    found = written([asked] if asked else inside(cluster))
+    if not found and not asked:
+        found = written(wider(cluster, ranks, facts(load(model, 1, 128, "bf16")).experts))
     if not found:
-        what = f"{ranks} ranks are no replicas of {cut}"
-        raise refused or BadInput(what, where="--rollout", fix="--rollout tp1")
+        what = f"{ranks} ranks are no replicas of {asked}"
+        raise refused[0] if refused else BadInput(what, where="--rollout", fix="--rollout tp1")
     return min(found, key=lambda one: one.seconds)
 
 
 @forgettable
 @functools.lru_cache(maxsize=16)
-def _writer(model: str, cluster: Cluster, cut: int) -> Writer:
-    return Writer(model, cluster, cut)
+def _writer(model: str, cluster: Cluster, replica: Replica) -> Writer:
+    return Writer(model, cluster, replica)

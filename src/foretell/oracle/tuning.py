@@ -65,6 +65,21 @@ class Tuning(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...]
 
 
+DEAR: Final = 2.0
+"""Times as fast as the way to take, from which on another is told beside it."""
+
+
+def sentence(found: Tuning, name: str) -> str:
+    """Which way to take, and what it costs: what departs least from all weights may be many times slower."""
+    if found.taken < 0:
+        return f"none of these ways to fine-tune {name} fits {found.cluster}"
+    taken = found.rungs[found.taken]
+    fastest = max((one for one in found.rungs if one.fits), key=lambda one: one.tokens_per_second)
+    times = fastest.tokens_per_second / taken.tokens_per_second
+    dear = f"; {fastest.what} is {times:,.2g} times as fast" if times >= DEAR else ""
+    return f"{name} on {found.cluster}: take {taken.what}{dear}"
+
+
 class UntriedRung(NamedTuple):
     """A rung that nobody predicted yet."""
 

@@ -21,8 +21,10 @@ from foretell.plan.policies.compression import Compression
 from foretell.plan.policies.lora import Lora
 from foretell.plan.policies.loss import Loss
 from foretell.plan.policies.offload import Offload
+from foretell.plan.policies.prompt import Prompt
 from foretell.plan.policies.recompute import Recompute
 from foretell.plan.policies.targets import Targets
+from foretell.plan.policies.train import Train
 from foretell.plan.policies.variant import Variant
 from foretell.plan.policies.wide_adapters import WideAdapters
 from foretell.plan.policy import Policy
@@ -45,6 +47,8 @@ NOTHING: Final[dict[type[Policy], str]] = {
     A2AOverlap: "the rows of a forward pass travel beside a backward pass, and there is none",
     WideAdapters: "it says how adapters are trained, and none are",
     Variant: "it says how adapters are trained, and none are",
+    Train: "it says which weights are trained, and none are",
+    Prompt: "it says what is trained beside frozen weights, and nothing is",
     Compression: "no gradients travel",
     Bucket: "no gradients travel",
     Loss: "it makes gradients of the head beside the loss, and there are none",

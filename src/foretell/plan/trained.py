@@ -6,11 +6,15 @@ from typing import NamedTuple
 
 from foretell.model.adapters import EMBEDDINGS, adapted
 from foretell.model.graph import Graph
+from foretell.model.partly import partly_trained
+from foretell.model.prompts import prompted
 from foretell.plan.plan import Plan
 from foretell.plan.policies.base import Base
 from foretell.plan.policies.lora import Lora
 from foretell.plan.policies.precision import Precision
+from foretell.plan.policies.prompt import Prompt
 from foretell.plan.policies.targets import Targets
+from foretell.plan.policies.train import Train
 from foretell.plan.policies.variant import Variant
 from foretell.plan.policies.wide_adapters import WideAdapters
 
@@ -23,9 +27,15 @@ class TrainedWeights(NamedTuple):
     base: str
     wide: bool = False
     magnitudes: bool = False
+    alone: Train = Train()
+    prompt: Prompt = Prompt()
 
     def of(self, graph: Graph) -> Graph:
-        """The model with its adapters, or as it is."""
+        """The model with its adapters or prompts, partly frozen, or as it is."""
+        if self.prompt.tokens or self.prompt.prefix:
+            return prompted(graph, self.prompt.tokens or self.prompt.prefix, bool(self.prompt.prefix))
+        if self.alone.last or self.alone.parts:
+            return partly_trained(graph, self.alone.parts, self.alone.last)
         if not self.rank:
             return graph
         only = tuple(word for word in self.where if word != EMBEDDINGS)
@@ -36,7 +46,8 @@ def trained_weights(plan: Plan) -> TrainedWeights:
     """What a plan says of them."""
     wide = plan.policy(WideAdapters).wide and not plan.policy(Precision).format.autocast
     magnitudes = "dora" in plan.policy(Variant).how
-    return TrainedWeights(plan.policy(Lora).rank, plan.policy(Targets).where, plan.policy(Base).form, wide, magnitudes)
+    where, alone, prompt = plan.policy(Targets).where, plan.policy(Train), plan.policy(Prompt)
+    return TrainedWeights(plan.policy(Lora).rank, where, plan.policy(Base).form, wide, magnitudes, alone, prompt)
 
 
 def as_trained_by(plan: Plan, graph: Graph) -> Graph:

@@ -11,8 +11,9 @@ import torch
 from foretell.model.importers.torch_call import TorchCall
 from foretell.model.importers.torch_dims import GUESS, ROLE, SPACE, Group, Layout, fresh, joined, leaves, tie
 from foretell.model.importers.torch_tape import Tape, tie_layouts
+from foretell.model.operators.cumulative import Cumulative
 from foretell.model.operators.elementwise import Elementwise
-from foretell.model.operators.experts import TopK
+from foretell.model.operators.experts import Histogram, Put, Sort, TopK
 from foretell.model.operators.normalization import Normalize
 from foretell.model.operators.pooling import Pool
 from foretell.model.operators.reduction import Reduce
@@ -210,6 +211,59 @@ def _top_k(call: TorchCall) -> None:
     tape.add(TopK(), loops, {"x": x}, [(out, found) for out in call.outputs])
 
 
+def _sort(call: TorchCall) -> None:
+    """The order of a list of whole numbers, such as the experts of all rows; others stay unknown."""
+    x = call["self"]
+    if x.dim() != 1 or x.is_floating_point():
+        raise ValueError("no list of whole numbers")
+    layout = call.tape.layout(x)
+    call.tape.add(Sort(), {"row": joined(layout)}, {"x": x}, [(out, layout) for out in call.outputs])
+
+
+def _histogram(call: TorchCall) -> None:
+    x, output = call["self"], call.outputs[0]
+    classes = fresh(output.numel(), "expert")
+    call.tape.add(Histogram(), {"row": joined(call.tape.layout(x)), "class": classes}, {"x": x}, [(output, (classes,))])
+
+
+def _cumulative(call: TorchCall) -> None:
+    x, output = call["self"], call.outputs[0]
+    layout = call.tape.layout(x)
+    dim = call["dim"] % max(1, len(layout))
+    rows = joined(group for at, group in enumerate(layout) if at != dim)
+    call.tape.add(Cumulative(), {"row": rows, "place": layout[dim]}, {"x": x}, [(output, layout)])
+
+
+def _scatter(call: TorchCall) -> None:
+    """Entries of each row put at their places in it."""
+    tape, x, index, output = call.tape, call["self"], call["index"], call.outputs[0]
+    layout, picked = tape.layout(x), tape.layout(index)
+    dim = call["dim"] % max(1, len(layout))
+    kept = [group for at, group in enumerate(layout) if at != dim]
+    if any(x.shape[at] != size for at, size in enumerate(index.shape) if at != dim) or call["reduce"]:
+        raise ValueError("rows of other lengths, or entries that are joined")
+    tie_layouts(tuple(kept), tuple(group for at, group in enumerate(picked) if at != dim))
+    source = call["src"]
+    inputs = {"index": index} if source is None else {"x": source, "index": index}
+    if source is not None:
+        tie_layouts(picked, tape.layout(source))
+    loops = {"kept": joined(kept), "row": picked[dim], "target": layout[dim]}
+    tape.add(Put(), loops, inputs, [(output, layout)])
+
+
+def _index_put(call: TorchCall) -> None:
+    """A list turned into the order that another says, as experts' rows are put back; others stay unknown."""
+    tape, x, value, output = call.tape, call["self"], call["values"], call.outputs[0]
+    (index,) = call["indices"]
+    if not x.shape == index.shape == value.shape or x.dim() != 1 or call["accumulate"]:
+        raise ValueError("no list in another order")
+    layout = tape.layout(index)
+    tie_layouts(tape.layout(x), layout)
+    tie_layouts(tape.layout(value), layout)
+    inputs = {"x": value, "index": index}
+    tape.add(Put(), {"kept": (), "row": joined(layout), "target": joined(layout)}, inputs, [(output, layout)])
+
+
 def _squared_error(call: TorchCall) -> None:
     tape, x, target, output = call.tape, call["self"], call["target"], call.outputs[0]
     layout = tape.layout(x)
@@ -262,5 +316,11 @@ TABLE: dict[str, Callable[[TorchCall], None]] = {
     "aten.cudnn_batch_norm": _batch_norm,
     "aten.native_group_norm": _group_norm,
     "aten.topk": _top_k,
+    "aten.sort": _sort,
+    "aten.histc": _histogram,
+    "aten.bincount": _histogram,
+    "aten.cumsum": _cumulative,
+    "aten.scatter": _scatter,
+    "aten.index_put": _index_put,
     "aten.mse_loss": _squared_error,
 }

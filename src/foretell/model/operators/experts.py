@@ -102,6 +102,31 @@ class ScatterAdd(Operator, frozen=True, tag="scatter_add"):
         return {"row": Need.SUM, "target": Need.EXCHANGE}.get(loop, Need.NOTHING)
 
 
+class Put(Operator, frozen=True, tag="put"):
+    """x at the places that an index says: y[kept, index[kept, row]] = x[kept, row]; no place is written twice."""
+
+    spans: ClassVar[dict[str, tuple[str, ...]]] = {
+        "x": ("kept", "row"),
+        "index": ("kept", "row"),
+        "y": ("kept", "target"),
+    }
+    together: ClassVar[tuple[tuple[str, str], ...]] = (("row", "target"),)
+
+    def forward(self, n: Sizes, width: Widths) -> OperatorPart:
+        x = self.elements("x", n)  # what is there before, then its own
+        return OperatorPart(0, 0, x * (width.get("x", 0) + 8), self.elements("y", n) * width["y"], 1, 1, x, 1)
+
+    def input_gradient(self, n: Sizes, width: Widths) -> OperatorPart:
+        x = self.elements("x", n)
+        return OperatorPart(0, 0, x * (width["y"] + 8), x * width["x"], 1, 1, x, 1)
+
+    def keeps(self, needs: Collection[str]) -> tuple[str, ...]:
+        return ("index",)
+
+    def need(self, loop: str) -> Need:
+        return {"row": Need.SUM, "target": Need.EXCHANGE}.get(loop, Need.NOTHING)
+
+
 class Sort(Operator, frozen=True, tag="sort"):
     """Where each row goes when rows are sorted by a small whole number, such as their expert."""
 
@@ -124,6 +149,20 @@ class Bounds(Operator, frozen=True, tag="bounds"):
     def forward(self, n: Sizes, width: Widths) -> OperatorPart:
         work = n["expert"] * ceil_log2(n["row"])
         return OperatorPart(0, 0, work * width["x"], n["expert"] * width["y"], 2, 2, work, ceil_log2(n["row"]))
+
+    def need(self, loop: str) -> Need:
+        return Need.NOTHING  # each rank counts the rows it has
+
+
+class Histogram(Operator, frozen=True, tag="histogram"):
+    """y[class]: how many elements of x are of each class."""
+
+    spans: ClassVar[dict[str, tuple[str, ...]]] = {"x": ("row",), "y": ("class",)}
+
+    def forward(self, n: Sizes, width: Widths) -> OperatorPart:
+        rows, classes = n["row"], n["class"]  # zeros first
+        depth = ceil_log2(rows)
+        return OperatorPart(0, rows, rows * width["x"], 2 * classes * width["y"], 2, 2, rows, depth)
 
     def need(self, loop: str) -> Need:
         return Need.NOTHING  # each rank counts the rows it has

@@ -520,6 +520,34 @@
   const seconds = (value) => value >= 1 ? `${value.toPrecision(3)} s` : value >= 1e-3 ? `${(1e3 * value).toPrecision(3)} ms` : `${(1e6 * value).toPrecision(3)} µs`;
   const bytes = (value) => `${(value / 2 ** 30).toPrecision(3)} GiB`;
 
+  // --- fine-tuning --------------------------------------------------------------------------------
+
+  async function tune() {
+    const { plan, ...about } = question();
+    $("tuning").hidden = false;
+    $("tuning-found").replaceChildren();
+    $("tuning-said").textContent = "Predicting each way…";
+    $("tune").disabled = true;
+    try {
+      const found = await (await call("/api/tuning", about)).json();
+      $("tuning-said").textContent = "";
+      put($("tuning-found"), found.html);
+      [...$("tuning-found").querySelectorAll("tbody tr")].forEach((row, at) => {
+        const rung = found.found.rungs[at];
+        if (!rung.fits) return;
+        const { optimizer, seq, batch } = rung;
+        const use = button("Use", () => { Object.assign(asked, { plan: rung.plan, optimizer, seq, batch }); $("follow").checked = false; changed(); });
+        use.setAttribute("aria-label", `Use ${rung.what}`);
+        row.firstElementChild.append(" ", use);
+      });
+    } catch (wrong) {
+      if (!(wrong instanceof Wrong)) throw wrong;
+      $("tuning-said").textContent = wrong.problem.what + (wrong.problem.fix ? ` Try: ${wrong.problem.fix}` : "");
+    } finally {
+      $("tune").disabled = false;
+    }
+  }
+
   // --- files --------------------------------------------------------------------------------------
 
   function save(blob, name) {
@@ -600,6 +628,8 @@
       if (event.dataTransfer.files.length) handInFile(event.dataTransfer.files[0]);
     });
     on("search", "click", search);
+    on("tune", "click", tune);
+    on("tuning-close", "click", () => { $("tuning").hidden = true; $("tune").focus(); });
     on("stop", "click", () => { if (watching) call(`/api/searches/${watching}`, undefined, "DELETE"); $("stop").disabled = true; });
     on("close", "click", () => { $("searching").hidden = true; $("search").focus(); });
     on("pin", "click", () => { pinned = pinned ? null : question(); showPinned(); changed(); });
