@@ -30,11 +30,18 @@ NOTE = (
 def page(studies: Studies) -> str:
     """All studies in a few lines, then each choice that loses something."""
     found = list(_parts(studies))
-    rows = [_line(name, part) for name, part in found]
+    choices = [text for name, part in found for text in _choices(name, part)]
+    return "\n\n".join([_table(found), *choices, folded(NOTE, 2)])
+
+
+def summary(studies: Studies) -> str:
+    """All studies in a few lines."""
+    return "\n".join([_table(_parts(studies)), folded(NOTE, 2)])
+
+
+def _table(found: Sequence[tuple[str, Regrets]]) -> str:
     header = ["loss of our pick, %", "choices", "none", "mean", "median", "worst", "by time", "worst"]
-    return "\n\n".join(
-        [table(header, rows), *(text for name, part in found for text in _choices(name, part)), folded(NOTE, 2)]
-    )
+    return table(header, [_line(name, part) for name, part in found])
 
 
 def _parts(studies: Studies) -> list[tuple[str, Regrets]]:
@@ -97,5 +104,9 @@ def _line_of(one: RegretPlan, what: str, more: list[str]) -> list[str]:
 
 def as_json(studies: Studies) -> bytes:
     """Every choice of every study."""
-    parts = [{"study": name, **msgspec.to_builtins(part)} for name, part in _parts(studies)]
-    return msgspec.json.encode({"studies": parts})
+    return msgspec.json.encode({"studies": every(studies)})
+
+
+def every(studies: Studies) -> list[dict[str, object]]:
+    """Each part of each study, with its choices."""
+    return [{"study": name, **msgspec.to_builtins(part)} for name, part in _parts(studies)]
