@@ -28,10 +28,10 @@ def answer_anchors(done: list[tuple[Study, list[Sides]]], as_json: bool) -> str:
     from foretell.cli import regret_pages
     from foretell.errors import BadInput
     from foretell.validation.anchors import anchor_scores
-    from foretell.validation.unseen import spreads_without, unseen_runs
+    from foretell.validation.unseen import unseen_runs
 
     runs = [run for study, sides in done for run in unseen_runs(study, sides)]
-    found = anchor_scores(runs, spreads_without(runs))
+    found = anchor_scores(runs)
     if found is None:
         fix = "all studies: foretell validate --anchors"
         raise BadInput("too few sources have two runs of one trainer", where="--anchors", fix=fix)

@@ -20,7 +20,7 @@ from foretell.oracle.bands import ANCHORED, REASONS, LeftOpen, Widths
 from foretell.oracle.carried import EffectSpread
 from foretell.oracle.posterior import Observed, Posterior, conditional
 from foretell.plan.trainer import of_today
-from foretell.validation.unseen import DRAWS, UnseenRun, error_of
+from foretell.validation.unseen import DRAWS, UnseenRun, error_of, spreads_without
 from foretell.validation.widths import LEAST_SOURCES, Lesson, left_out_with
 
 Numbers: TypeAlias = "numpy.ndarray[Any, numpy.dtype[numpy.float64]]"
@@ -62,20 +62,19 @@ class AnchorTrial(NamedTuple):
     left: LeftOpen
     worth: float  # in all one for each source
 
-    @property
-    def likeness(self) -> str:
-        """What the two have in common."""
-        one, other = self.asked, self.anchor
-        mine, its = one.traits, other.traits
-        if one.trainer != other.trainer:
-            return "another trainer"
-        if mine.device != its.device:
-            return "another device"
-        same = (one.precision, mine.axes) == (other.precision, its.axes)
-        if mine.model == its.model:
-            near = abs(math.log2(mine.ranks / its.ranks)) <= NEAR
-            return LIKENESSES[0] if same and near else LIKENESSES[1]
-        return LIKENESSES[2] if same else LIKENESSES[3]
+
+def likeness(asked: UnseenRun, anchor: UnseenRun) -> str:
+    """What two runs have in common."""
+    mine, its = asked.traits, anchor.traits
+    if asked.trainer != anchor.trainer:
+        return "another trainer"
+    if mine.device != its.device:
+        return "another device"
+    same = (asked.precision, mine.axes) == (anchor.precision, its.axes)
+    if mine.model == its.model:
+        near = abs(math.log2(mine.ranks / its.ranks)) <= NEAR
+        return LIKENESSES[0] if same and near else LIKENESSES[1]
+    return LIKENESSES[2] if same else LIKENESSES[3]
 
 
 LIKENESSES: Final = ("model, setting, scale", "model", "setting", "device alone", "another device", "another trainer")
@@ -111,8 +110,9 @@ class AnchorScores(msgspec.Struct, frozen=True):
     widths: Widths  # that all sources teach
 
 
-def anchor_scores(runs: Sequence[UnseenRun], spreads: Mapping[str, EffectSpread]) -> AnchorScores | None:
+def anchor_scores(runs: Sequence[UnseenRun]) -> AnchorScores | None:
     """None where too few sources have two runs of a trainer."""
+    spreads = spreads_without(runs)
     tried = trials(runs, spreads)
     if len({one.asked.source for one in tried}) <= LEAST_SOURCES:
         return None
@@ -179,7 +179,8 @@ def _errors(runs: Sequence[UnseenRun], spreads: Mapping[str, EffectSpread]) -> I
     for source, own in sources.items():
         for study in dict.fromkeys(run.study for run in own):
             studies.setdefault(study, []).append(source)
-    for name, own in {**studies, "all": list(sources)}.items():
+    together = {"all": list(sources)} if len(studies) > 1 else {}
+    for name, own in (studies | together).items():
         each = {way: [found[source][way] for source in own] for way in found[own[0]]}
         ways = {way: (statistics.fmean(errors), statistics.median(errors)) for way, errors in each.items()}
         yield AnchorErrors(name=name, sources=len(own), ways=ways)
@@ -219,13 +220,13 @@ def _in_hindsight(drawn: Sequence[Sequence[AnchorDraw]]) -> float:
     pairs: dict[str, list[tuple[float, float]]] = {}
     for one in (one for each in drawn for one in each):
         for run in one.asked:
-            trial = AnchorTrial(run, one.measured[0], 0.0, LeftOpen(0.0, 0.0, False, 0.0), 1.0)
-            pairs.setdefault(trial.likeness, []).append((run.unseen, one.measured[0].unseen))
-    least = [
-        min(sum(abs(error_of(log - share * known)) for log, known in own) for share in WEIGHTS)
-        for own in pairs.values()
-    ]
-    return sum(least) / sum(map(len, pairs.values()))
+            pairs.setdefault(likeness(run, one.measured[0]), []).append((run.unseen, one.measured[0].unseen))
+
+    def missed(share: float, own: Sequence[tuple[float, float]]) -> float:
+        return sum(abs(error_of(log - share * known)) for log, known in own)
+
+    best = {kind: min(WEIGHTS, key=lambda share, own=own: missed(share, own)) for kind, own in pairs.items()}
+    return _middle(drawn, lambda measured, run: best[likeness(run, measured[0])] * measured[0].unseen)
 
 
 # bands
@@ -284,7 +285,7 @@ def after_anchors(tried: Sequence[AnchorTrial]) -> tuple[Widths, dict[str, Ancho
     shipped = numpy.array([one.asked.width for one in tried])
     elsewhere = numpy.array([one.left.elsewhere for one in tried])
     after = numpy.where(elsewhere, numpy.maximum(after, shipped), numpy.minimum(after, shipped))
-    kinds = numpy.array([one.likeness for one in tried])
+    kinds = numpy.array([likeness(one.asked, one.anchor) for one in tried])
 
     def held(own: Any) -> AnchorCoverage:
         chosen = [one for one, wanted in zip(tried, own, strict=True) if wanted]

@@ -23,7 +23,7 @@ from foretell.validation.carried import drawn_pairs, learnt_spread
 from foretell.validation.evaluate import ComparedRun
 from foretell.validation.ratios import MeasuredPair, RatioCoverage, ratio_coverage
 from foretell.validation.sources import healthy, source_of, table_of
-from foretell.validation.unseen import UnseenRun, spreads_without
+from foretell.validation.unseen import UnseenRun
 from foretell.validation.widths import LEAST_SOURCES, Lesson, learnt_widths, left_out, much_of, quantile
 
 LEAST_TRAINERS: Final = 3
@@ -173,7 +173,7 @@ def coverage(
         parts=parts,
         bands=Bands(learnt, learnt_spread(drawn_pairs(unseen)) if unseen else shipped().carried),
         ratios=ratio_coverage(pairs) if len({pair.source for pair in pairs}) >= LEAST_SOURCES else None,
-        anchors=anchor_scores(unseen, spreads_without(unseen)),
+        anchors=anchor_scores(unseen),
     )
 
 
