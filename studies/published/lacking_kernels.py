@@ -19,7 +19,6 @@ from xml.etree import ElementTree
 
 import foretell
 from foretell.cli.table import table
-from foretell.cli.verbs.validate import evenly
 from foretell.errors import ForetellError
 
 SHEET = "{http://schemas.openxmlformats.org/spreadsheetml/2006/main}"
@@ -86,7 +85,8 @@ def main(folder: Path, most: int) -> None:
     lines: list[list[str]] = []
     for (kernel, again), own in sorted(found.items()):
         told: dict[str, list[float]] = {}
-        for row, size, length in evenly(tuple(own), most):  # type: ignore[arg-type]
+        count = min(most, len(own))
+        for row, size, length in (own[at * len(own) // count] for at in range(count)):
             try:
                 ratios = [
                     step(row, size, length, TRAINER + word) / float(row["Average Step Time"])

@@ -94,20 +94,20 @@ class Posterior:
         measured = numpy.array([one.log for one in self._seen]) + numpy.log(seconds.sum(1))
         between = numpy.array([self._with(one.traits) for one in self._seen])
         logs, pace, last = numpy.zeros(seconds.shape), 1.0, math.inf
+        self._off: Numbers = measured
         for _ in range(ROUNDS):
             parts = seconds * numpy.exp(logs)
             self._shares: Numbers = parts / parts.sum(1)[:, None]
             gram = numpy.einsum("ip,ijp,jp->ij", self._shares, between[..., :3], self._shares) + between[..., 3]
             self._gram: Numbers = gram
-            off = measured - numpy.log(parts.sum(1)) + (self._shares * logs).sum(1)
-            self._pull: Numbers = numpy.linalg.lstsq(gram, off, rcond=None)[0]
+            self._off = measured - numpy.log(parts.sum(1)) + (self._shares * logs).sum(1)
+            self._pull: Numbers = numpy.linalg.lstsq(gram, self._off, rcond=None)[0]
             change = numpy.array([self._from(own) for own in between]) - logs
             largest = float(numpy.abs(change).max())
             if largest < CONVERGED:
                 break
             pace = pace if largest < PACE * last else PACE
             logs, last = logs + pace * change, largest
-        self._off: Numbers = off
 
     @property
     def surprise(self) -> float:

@@ -80,8 +80,9 @@ def split(name: str) -> tuple[str, tuple[str, ...]]:
     for word in lacks:
         if word not in LACKING:
             raise unknown("kernel", word, LACKING).within("--trainer")
-    if len(set(lacks)) < len(lacks):
-        raise BadInput(f"a kernel stands twice in {words}", where="--trainer", fix=f"{base}{MARK}{lacks[0]}")
+    once = "+".join(dict.fromkeys(lacks))
+    if mark and once != words:
+        raise BadInput(f"a kernel stands twice in {words}", where="--trainer", fix=f"{base}{MARK}{once}")
     return base, lacks
 
 
