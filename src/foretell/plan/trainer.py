@@ -320,7 +320,6 @@ def _read(path: Path) -> Trainer:
     if "alias_of" in about:
         return _named(about["alias_of"])
     given = _gather(path, (), about, table)
-    sources = tuple((key, given[key].source) for key in CONSTANTS if key in given)
     made: Trainer = fill(
         Trainer,
         given,
@@ -328,7 +327,7 @@ def _read(path: Path) -> Trainer:
         name=path.stem,
         summary=about["summary"],
         based_on=about.get("based_on", ""),
-        sources=sources,
+        sources=tuple((key, given[key].source) for key in CONSTANTS if key in given),
     )
     _check_words(made, path.name)
     return made

@@ -93,20 +93,7 @@ def command(
 
         choose_all(done)
         return
-    if view == "ablate":
-        from foretell.cli.unseen_pages import answer_ablation
-
-        click.echo(answer_ablation(done, as_json))
-        return
-    if view == "anchors":
-        from foretell.cli.anchor_pages import answer_anchors
-
-        click.echo(answer_anchors(sides, as_json))
-        return
-    if view is None:
-        click.echo(_answer(sides, done, subsets, as_json))
-        return
-    click.echo(_view(done, view, as_json))
+    click.echo(_view(sides, view, as_json) if view else _answer(sides, done, subsets, as_json))
 
 
 def _from_all_sides(
@@ -131,9 +118,14 @@ def _from_all_sides(
     return done
 
 
-def _view(done: list[tuple[Study, list[ComparedRun]]], view: str, as_json: bool) -> str:
-    from foretell.cli import regret_pages, side_by_side_pages
+def _view(sides: list[tuple[Study, list[Sides]]], view: str, as_json: bool) -> str:
+    from foretell.cli import anchor_pages, regret_pages, side_by_side_pages, unseen_pages
 
+    done = [(study, [one.seen for one in own]) for study, own in sides]
+    if view == "anchors":
+        return anchor_pages.answer_anchors(sides, as_json)
+    if view == "ablate":
+        return unseen_pages.answer_ablation(done, as_json)
     if view == "rows":
         return _rows(done, as_json)
     if view == "table":
