@@ -10,7 +10,7 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 # Tests start hundreds of Python processes: what is compiled is kept, whatever this shell says of it.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test fast nightly fuzz lowest newest lock sbom check format replay replay-quick replay-accept browser benchmark site scoreboard choose bands clean
+.PHONY: demo test fast nightly fuzz lowest newest lock sbom check format replay replay-quick replay-accept browser benchmark site scoreboard choose bands anchors clean
 
 demo: .venv/core
 	$(BIN)/foretell predict llama3-8b --on 64xh100 --plan "dp8:zero1 tp8:sp +m8 +bf16" --batch 64 --trainer megatron-core
@@ -113,6 +113,12 @@ choose: .venv/core
 
 bands: .venv/core
 	$(BIN)/foretell validate --coverage --learn src/foretell/oracle/bands.json
+
+# What one measured run does for the others of its source, what our picks cost, and whether faults planted into real
+# ranks are named.
+anchors: .venv/core
+	$(BIN)/foretell validate --anchors
+	$(BIN)/python benchmarks/blame.py
 
 clean:
 	rm -rf build site .venv .pytest_cache .ruff_cache .hypothesis .import_linter_cache

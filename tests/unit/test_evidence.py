@@ -11,7 +11,7 @@ import pytest
 
 import foretell
 from foretell.hardware.catalog import cluster
-from foretell.oracle.bands import ANCHORED, REASONS, bands
+from foretell.oracle.bands import ANCHORED, REASONS, anchored, bands
 from foretell.oracle.evidence import CARRIED, MEASURED, RANKED, SHEET, Evidence, evidence, software
 from foretell.plan.job import Job
 from foretell.plan.setting import Setting
@@ -59,7 +59,7 @@ def test_worse_evidence_is_never_narrower() -> None:
 
 def test_the_shipped_bands_are_learnt_and_complete() -> None:
     """Nothing is negative, all reasons have a width, and runs of sources left out lie inside nine times of ten."""
-    for learnt, reasons in ((bands().predicted, REASONS), (bands().anchored, ANCHORED)):
+    for learnt, reasons in ((bands().predicted, REASONS), (anchored(), ANCHORED)):
         assert set(learnt.widths) == set(reasons)
         assert min(learnt.widths.values()) >= 0
         assert learnt.widths["always"] > 0

@@ -106,7 +106,7 @@ def test_faults_of_the_cluster_are_left_out_of_healthy() -> None:
         compared(measured("dp2 tp4", 8, 0.0), 1.0),
     ]
     assert regrets(runs).picks[0].loss == 8.0
-    (pick,) = regrets(healthy(runs)).picks
+    (pick,) = regrets(healthy("study", runs)).picks
     assert (pick.loss, pick.failed) == (0.0, 1)
 
 

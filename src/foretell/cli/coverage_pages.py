@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from foretell.oracle.bands import Widths
     from foretell.oracle.carried import EffectSpread
     from foretell.oracle.ratios import RatioWidths
+    from foretell.validation.anchors import AnchorScores
     from foretell.validation.coverage import Coverage
     from foretell.validation.ratios import RatioCoverage
     from foretell.validation.sides import Sides
@@ -27,8 +28,10 @@ def answer_coverage(from_all_sides: list[tuple[Study, list[Sides]]], learn: Path
     from foretell.errors import BadInput
     from foretell.files import save
     from foretell.oracle import ratios, similar
+    from foretell.oracle.bands import ANCHORED_FILE
     from foretell.validation.coverage import coverage, grouped, residuals
     from foretell.validation.ratios import measured_pairs
+    from foretell.validation.unseen import unseen_runs
     from foretell.validation.widths import LEAST_SOURCES
 
     done = [(study, [one.seen for one in sides]) for study, sides in from_all_sides]
@@ -38,23 +41,19 @@ def answer_coverage(from_all_sides: list[tuple[Study, list[Sides]]], learn: Path
             "too few sources to leave one out", where="--coverage", fix="all studies: foretell validate --coverage"
         )
     pairs = [pair for study, compared in done for pair in measured_pairs(study.family, study.name, compared)]
-    learnt = coverage(found, pairs, _carried(from_all_sides) if learn is not None else None)
+    runs = [run for study, sides in from_all_sides for run in unseen_runs(study, sides)]
+    learnt = coverage(found, pairs, runs)
     if learn is not None:
         save(learn, msgspec.json.format(msgspec.json.encode(learnt.bands), indent=1) + b"\n", "bands")
+        if learnt.anchors is not None:
+            after = msgspec.json.format(msgspec.json.encode(learnt.anchors.widths), indent=1)
+            save(learn.with_name(ANCHORED_FILE.name), after + b"\n", "bands")
         if learnt.ratios is not None:
             widths = msgspec.json.format(msgspec.json.encode(learnt.ratios.widths), indent=1)
             save(learn.with_name(ratios.FILE.name), widths + b"\n", "ratios")
         lines = b",\n".join(msgspec.json.encode(one) for one in grouped(found))
         save(learn.with_name(similar.FILE.name), b"[\n" + lines + b"\n]\n", "residuals")
     click.echo(msgspec.json.encode(learnt).decode() if as_json else _page(learnt))
-
-
-def _carried(done: list[tuple[Study, list[Sides]]]) -> EffectSpread:
-    """How much of a run's error carries over to others of its stack, by runs whose sources were left out."""
-    from foretell.validation.carried import drawn_pairs, learnt_spread
-    from foretell.validation.unseen import unseen_runs
-
-    return learnt_spread(drawn_pairs([run for study, sides in done for run in unseen_runs(study, sides)]))
 
 
 def _page(found: Coverage) -> str:
@@ -73,8 +72,7 @@ def _page(found: Coverage) -> str:
         *_parts(found),
         *_widths("a prediction", "runs", found.bands.predicted),
         "",
-        *_widths("a prediction that a measured run corrects", "pairs of runs", found.bands.anchored),
-        "",
+        *(anchor_lines(found.anchors) if found.anchors is not None else []),
         *_spread(found.bands.carried),
         *(["", *ratio_lines(found.ratios)] if found.ratios is not None else []),
     ]
@@ -99,6 +97,36 @@ def _widths(title: str, examples: str, found: Widths) -> list[str]:
     lines = [table([title, "factor"], rows), f"from {found.runs:,} {examples} of {found.sources} sources"]
     each = [[name or "all software", f"{own:.2f}"] for name, own in sorted(found.software.items())]
     return [*lines, "", table(["their logarithms times", ""], each)] if each else lines
+
+
+def anchor_lines(found: AnchorScores) -> list[str]:
+    """What one measured run does for others of its source: their errors, and their intervals."""
+    rows = [
+        [
+            name,
+            f"{one.pairs:,}",
+            f"{one.sources}",
+            f"{100 * one.before:.1f}",
+            f"{100 * one.after:.1f}",
+            f"{one.inside_before:.0%}",
+            f"{one.inside:.0%}",
+            f"{one.of_shipped:.2f}",
+            f"{one.of_needed:.2f}",
+        ]
+        for name, one in found.likeness.items()
+    ]
+    header = ["shared with one run", "pairs", "sources", "error", "after", "in", "after", "width", "needed"]
+    return [
+        table(header, rows),
+        "shared: setting is precision and axes, scale the ranks within a doubling; all of",
+        "one trainer and device until another is named.",
+        "error: mean, of runs whose source was left out; in: inside the interval that",
+        "ships, and inside that after the run; width: of this one over that which ships;",
+        "needed: over one that holds nine in ten without the run, learnt in the same way",
+        "",
+        *_widths("a prediction that a measured run corrects", "pairs of runs", found.widths),
+        "",
+    ]
 
 
 def _spread(found: EffectSpread) -> list[str]:

@@ -10,7 +10,7 @@ import msgspec
 from foretell.cli.plan_pages import listed, seconds
 from foretell.cli.table import folded, table
 from foretell.validation.evaluate import ComparedRun
-from foretell.validation.regret import HEALTHY, Pick, RegretPlan, Regrets, has_faults, healthy, regrets
+from foretell.validation.regret import HEALTHY, Pick, RegretPlan, Regrets, doubted, has_faults, healthy, regrets
 from foretell.validation.score import Regret
 
 Studies: TypeAlias = Sequence[tuple[str, list[ComparedRun]]]
@@ -30,11 +30,25 @@ NOTE = (
 def page(studies: Studies) -> str:
     """All studies in a few lines, then each choice that loses something."""
     found = list(_parts(studies))
-    rows = [_line(name, part) for name, part in found]
+    choices = [text for name, part in found for text in _choices(name, part)]
+    return "\n\n".join([_table(found), *choices, *_doubts(studies), folded(NOTE, 2)])
+
+
+def summary(studies: Studies) -> str:
+    """All studies in a few lines."""
+    return "\n\n".join([_table(_parts(studies)), *_doubts(studies), folded(NOTE, 2)])
+
+
+def _doubts(studies: Studies) -> list[str]:
+    """What is left out of the healthy runs beside those on a list of faults, and why."""
+    told = [(one, name) for name, _ in studies for one in doubted(name)]
+    lines = [folded(f"{name} {' '.join(one.runs)}: {one.why}", 2) for one, name in told]
+    return ["\n".join(["not healthy:", *lines])] if lines else []
+
+
+def _table(found: Sequence[tuple[str, Regrets]]) -> str:
     header = ["loss of our pick, %", "choices", "none", "mean", "median", "worst", "by time", "worst"]
-    return "\n\n".join(
-        [table(header, rows), *(text for name, part in found for text in _choices(name, part)), folded(NOTE, 2)]
-    )
+    return table(header, [_line(name, part) for name, part in found])
 
 
 def _parts(studies: Studies) -> list[tuple[str, Regrets]]:
@@ -43,8 +57,8 @@ def _parts(studies: Studies) -> list[tuple[str, Regrets]]:
     every: list[ComparedRun] = []
     for name, compared in studies:
         found.append((name, regrets(compared)))
-        if has_faults(compared):
-            compared = healthy(compared)
+        if has_faults(name, compared):
+            compared = healthy(name, compared)
             found.append((f"{name}, {HEALTHY}", regrets(compared)))
         every += compared
     return [*found, (f"{ALL}, {HEALTHY}", regrets(every))] if len(studies) > 1 else found
@@ -97,5 +111,9 @@ def _line_of(one: RegretPlan, what: str, more: list[str]) -> list[str]:
 
 def as_json(studies: Studies) -> bytes:
     """Every choice of every study."""
-    parts = [{"study": name, **msgspec.to_builtins(part)} for name, part in _parts(studies)]
-    return msgspec.json.encode({"studies": parts})
+    return msgspec.json.encode({"studies": every(studies)})
+
+
+def every(studies: Studies) -> list[dict[str, object]]:
+    """Each part of each study, with its choices."""
+    return [{"study": name, **msgspec.to_builtins(part)} for name, part in _parts(studies)]

@@ -180,6 +180,8 @@ class StackSays(msgspec.Struct, frozen=True):
     factors: tuple[float, float, float]  # that it is priced with: what computes, messages, the host
     between: tuple[tuple[float, float, float], ...]  # covariances of their logarithms
     own: float  # variance of the one run
+    surprise: float  # how far the measured steps were from what the others said of them, as a logarithm
+    elsewhere: bool  # none was measured on this device
 
 
 class Cluster(msgspec.Struct, frozen=True):

@@ -22,7 +22,7 @@ from foretell.errors import BadInput
 from foretell.hardware.cluster import PROCESSORS, Cluster, Level
 from foretell.hardware.measured import Point, Surface
 from foretell.oracle.anchors import COMPUTE, EXPOSED, IDLE, Anchor, Swept
-from foretell.oracle.bands import ALWAYS, bands
+from foretell.oracle.bands import bands
 from foretell.oracle.carried import SeenRun, kind_of, seconds_of, traits_of, weight
 from foretell.oracle.possible import LeastStep
 from foretell.oracle.posterior import Posterior
@@ -63,8 +63,13 @@ class Anchored(Prediction, frozen=True, kw_only=True):
     findings: tuple[AnchorFinding, ...]
 
 
-def anchored(plain: Prediction, anchors: Sequence[Anchor], sweeps: Sequence[AnchorFinding], ask: Ask) -> Anchored:
-    """The prediction corrected by measured steps. `sweeps` are findings on links, which it has in it already."""
+def anchored(
+    plain: Prediction, anchors: Sequence[Anchor], sweeps: Sequence[AnchorFinding], ask: Ask, levels: Sequence[str] = ()
+) -> Anchored:
+    """The prediction corrected by measured steps. `sweeps` are findings on links, which it has in it already.
+
+    `levels` are the trainer and the software that it is based on, which say how far its runs scatter.
+    """
     findings = list(sweeps)
     steps = [one for one in anchors if one.step_seconds]
     told: list[dict[str, float]] = []
@@ -91,7 +96,7 @@ def anchored(plain: Prediction, anchors: Sequence[Anchor], sweeps: Sequence[Anch
         notes.append(_shared_out(plain, factors, len(whole)))
     breakdown, limited = _within_peak(plain, _mean_parts(told) if told else plain.breakdown)
     plain = msgspec.structs.replace(plain, notes=(*plain.notes, *notes, *limited))
-    return _answer(plain, breakdown, _mean(memory), _band(plain, seen), tuple(findings))
+    return _answer(plain, breakdown, _mean(memory), _band(plain, seen, levels), tuple(findings))
 
 
 def _least(found: Prediction, flops: float) -> float:
@@ -134,8 +139,7 @@ def _answer(
     if plain.device in PROCESSORS:  # whose own peak nobody tells: at least what it did
         peak = max(peak, plain.hardware_flops / (step * plain.ranks))
     low, high = plain.interval
-    width = math.sqrt(high / low)
-    width = min(width, band) if band else width
+    width = band or math.sqrt(high / low)
     use = plain.memory
     use = msgspec.structs.replace(
         use,
@@ -229,14 +233,13 @@ def _shared_out(plain: Prediction, factors: Sequence[float], count: int) -> str:
     return f"measured steps without parts: {count}; what they say of this plan is {', '.join(parts)}"
 
 
-def _band(plain: Prediction, seen: Sequence[SeenRun]) -> float:
+def _band(plain: Prediction, seen: Sequence[SeenRun], levels: Sequence[str]) -> float:
     """The band that is left, learnt from pairs of runs: the less of this run the measured ones tell, the wider."""
     if not seen:
         return 0.0
-    learnt = bands().anchored
-    reasons = {reason: 1.0 for reason in (ALWAYS, *plain.band) if reason in learnt.widths}
-    reasons["unlike"] = Posterior(seen, bands().carried).deviation(traits_of(plain), seconds_of(plain.breakdown))
-    return math.prod(learnt.factors(reasons).values())
+    low, high = plain.interval
+    left = Posterior(seen, bands().carried).left_open(traits_of(plain), seconds_of(plain.breakdown))
+    return left.band(math.sqrt(high / low), plain.band, levels)
 
 
 def _mean(ratios: Sequence[float]) -> float:

@@ -124,8 +124,9 @@ def left_open(between: Sequence[Sequence[float]], own: float, seconds: Sequence[
     return math.sqrt(max(0.0, told + own))
 
 
-def alike_deviation(spread: EffectSpread) -> float:
-    """What a measured run leaves open of another one of its model, device and scale, where both only compute."""
+def alike_deviation(spread: EffectSpread) -> tuple[float, float]:
+    """What a measured run leaves open of another one of its model, device and scale, where both only compute; and how
+    far it is off itself, as expected."""
     shared = spread.device + spread.model + spread.scale + spread.axes
     own = shared + spread.run
-    return math.sqrt(own - shared**2 / own) if own else 0.0
+    return (math.sqrt(own - shared**2 / own), math.sqrt(own)) if own else (0.0, 0.0)

@@ -14,8 +14,8 @@ from foretell.cost.collectives import collective_seconds
 from foretell.cost.fabric import Group, sharing
 from foretell.cost.kernels import kernel_seconds, timed
 from foretell.hardware.cluster import Cluster, Device, StackSays
-from foretell.oracle.bands import ALWAYS, bands
-from foretell.oracle.carried import alike_deviation, left_open, seconds_of
+from foretell.oracle.bands import ALWAYS, LeftOpen, bands
+from foretell.oracle.carried import HOST, alike_deviation, left_open, seconds_of
 from foretell.oracle.similar import seen
 from foretell.plan.policies.precision import Precision
 from foretell.plan.trainer import Trainer, era, names
@@ -152,14 +152,18 @@ class Evidence(NamedTuple):
     def band(self) -> float:
         """The factor, either way, that nine runs in ten lie within."""
         plain = math.prod(self.factors().values())
-        return plain if self.stack is None else min(plain, self._after(self.stack))
+        return plain if self.stack is None else self._after(self.stack)
 
     def _after(self, stack: StackSays) -> float:
         """The same after measured steps: learnt from pairs of published runs, one of which corrected the other."""
-        learnt = bands().anchored
-        reasons = {reason: 1.0 for reason in (ALWAYS, *self.factors()) if reason in learnt.widths}
-        reasons["unlike"] = left_open(stack.between, stack.own, self.seconds)
-        return math.prod(learnt.factors(reasons).values())
+        unlike = left_open(stack.between, stack.own, self.seconds)
+        left = LeftOpen(unlike, stack.surprise, stack.elsewhere, self._waiting)
+        return left.band(math.prod(self.factors().values()), self.factors(), self.levels)
+
+    @property
+    def _waiting(self) -> float:
+        """Share of the step that waits for the host."""
+        return self.seconds[HOST] / sum(self.seconds)
 
     def reasons_told(self) -> dict[str, float]:
         """Factors by reason, whose product is the band."""
@@ -175,10 +179,8 @@ class Evidence(NamedTuple):
         factors, band = self.factors(), self.band()
         if self.stack is not None:
             return ()
-        anchored = bands().anchored
-        known = {reason: 1.0 for reason in factors if reason in anchored.widths}
-        known["unlike"] = alike_deviation(bands().carried)
-        same = math.prod(anchored.factors(known).values())
+        alike = LeftOpen(*alike_deviation(bands().carried), elsewhere=False, host=self._waiting)
+        same = alike.band(math.prod(factors.values()), factors, self.levels)
         ways = [(same, "a measured step of this model on as many GPUs (--anchor)")]
         for reasons, what in NARROWER:
             left = math.prod(self.factors(reasons).values())

@@ -8,7 +8,8 @@ from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 import numpy
 
-from foretell.oracle.carried import EffectSpread, RunTraits, SeenRun, covariance, shared
+from foretell.oracle.bands import LeftOpen
+from foretell.oracle.carried import HOST, EffectSpread, RunTraits, SeenRun, covariance, shared
 
 Numbers: TypeAlias = "numpy.ndarray[Any, numpy.dtype[numpy.float64]]"
 
@@ -34,6 +35,22 @@ class Conditional(NamedTuple):
 
     logs: tuple[float, float, float]
     between: tuple[tuple[float, float, float], ...]
+    surprise: float  # how far the runs were from what the others said of them
+
+
+SINGULAR: Final = 1e-9
+"""Of the mean variance, added to each so that a run which was measured twice has an inverse."""
+
+
+def surprise_of(gram: Numbers, off: Numbers) -> float:
+    """How far runs are from what the others say of them, one alone from what was predicted: the root mean square.
+
+    What all but one say of that one follows from the inverse of the whole (Rasmussen, Williams 2006, equation 5.12).
+    """
+    if not len(off):
+        return 0.0
+    inverse = numpy.linalg.inv(gram + (SINGULAR * numpy.trace(gram) / len(off) or 1.0) * numpy.eye(len(off)))
+    return float(numpy.sqrt(numpy.square(inverse @ off / numpy.diag(inverse)).mean()))
 
 
 def conditional(seen: Sequence[Observed], asked: RunTraits, spread: EffectSpread) -> Conditional:
@@ -51,7 +68,8 @@ def conditional(seen: Sequence[Observed], asked: RunTraits, spread: EffectSpread
     logs: Numbers = numpy.array([one.log for one in seen]) @ pulled
     left: Numbers = numpy.array(_alike(asked, asked, spread)) - cross.T @ pulled
     a, b, c = logs.tolist()
-    return Conditional((a, b, c), tuple((x, y, z) for x, y, z in left.tolist()))
+    surprise = surprise_of(gram, numpy.array([one.log for one in seen]))
+    return Conditional((a, b, c), tuple((x, y, z) for x, y, z in left.tolist()), surprise)
 
 
 def _alike(one: RunTraits, other: RunTraits, spread: EffectSpread) -> list[list[float]]:
@@ -71,24 +89,35 @@ class Posterior:
     """
 
     def __init__(self, seen: Iterable[SeenRun], spread: EffectSpread) -> None:
-        self._seen, self._spread = tuple(seen), spread
+        self._seen, self._spread = tuple(dict.fromkeys(seen)), spread
         seconds = numpy.array([one.seconds for one in self._seen])
         measured = numpy.array([one.log for one in self._seen]) + numpy.log(seconds.sum(1))
         between = numpy.array([self._with(one.traits) for one in self._seen])
         logs, pace, last = numpy.zeros(seconds.shape), 1.0, math.inf
+        self._off: Numbers = measured
         for _ in range(ROUNDS):
             parts = seconds * numpy.exp(logs)
             self._shares: Numbers = parts / parts.sum(1)[:, None]
             gram = numpy.einsum("ip,ijp,jp->ij", self._shares, between[..., :3], self._shares) + between[..., 3]
             self._gram: Numbers = gram
-            off = measured - numpy.log(parts.sum(1)) + (self._shares * logs).sum(1)
-            self._pull: Numbers = numpy.linalg.lstsq(gram, off, rcond=None)[0]
+            self._off = measured - numpy.log(parts.sum(1)) + (self._shares * logs).sum(1)
+            self._pull: Numbers = numpy.linalg.lstsq(gram, self._off, rcond=None)[0]
             change = numpy.array([self._from(own) for own in between]) - logs
             largest = float(numpy.abs(change).max())
             if largest < CONVERGED:
                 break
             pace = pace if largest < PACE * last else PACE
             logs, last = logs + pace * change, largest
+
+    @property
+    def surprise(self) -> float:
+        """How far the runs were from what the others said of them."""
+        return surprise_of(self._gram, self._off)
+
+    def left_open(self, asked: RunTraits, seconds: Sequence[float]) -> LeftOpen:
+        """What the measured runs leave open of another one."""
+        elsewhere = all(one.traits.device != asked.device for one in self._seen)
+        return LeftOpen(self.deviation(asked, seconds), self.surprise, elsewhere, seconds[HOST] / sum(seconds))
 
     def factors(self, asked: RunTraits) -> tuple[float, float, float]:
         """Measured over predicted of a run's computing, messages and host, as expected."""

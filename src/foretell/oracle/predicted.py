@@ -56,6 +56,7 @@ def _anchored(request: Request) -> tuple[Resolved, Prediction]:
     """Measurements of this plan, or of others, correct the answer."""
     from foretell.oracle.anchored import anchored, with_sweeps
     from foretell.oracle.anchors import measurements
+    from foretell.oracle.evidence import software_levels
 
     anchors = [one for file in request.measured.anchors for one in measurements(Path(file))]
     if request.disturbance:
@@ -70,7 +71,7 @@ def _anchored(request: Request) -> tuple[Resolved, Prediction]:
     cluster, findings = with_sweeps(asked.place, anchors)
     doubts = (note for anchor in anchors for note in anchor.notes)
     asked = asked._replace(cluster=cluster, notes=(*asked.notes, *doubts))
-    corrected = anchored(_told(asked), anchors, findings, ask)
+    corrected = anchored(_told(asked), anchors, findings, ask, software_levels(asked.setting.trainer))
     if request.run.asked:
         amount = whole(corrected, asked.setting, cluster, request.run)
         corrected = msgspec.structs.replace(corrected, training=amount)

@@ -268,7 +268,9 @@ def says(stack: Stack, traits: RunTraits) -> StackSays:
     """What a stack says of a run."""
     found = conditional([one.observed for one in stack.readings], traits, bands().carried)
     c, m, h = (math.exp(log) for log in found.logs)
-    return StackSays(stack.name, len(stack.runs), (c, m, h), found.between, bands().carried.run + bands().carried.axes)
+    own = bands().carried.run + bands().carried.axes
+    elsewhere = all(one.device != traits.device for one in stack.readings)
+    return StackSays(stack.name, len(stack.runs), (c, m, h), found.between, own, found.surprise, elsewhere)
 
 
 def on_stack(stack: Stack, cluster: Cluster, trainer: Trainer, model: str, ranks: int) -> tuple[Cluster, Trainer]:

@@ -40,6 +40,7 @@ from foretell.plan.figures import (
     keys,
 )
 from foretell.plan.kept import Kept
+from foretell.plan.lacking import split, without
 from foretell.plan.members import strategies
 from foretell.plan.offered import Legal, Offered, StorageWord
 from foretell.plan.policies.precision import FORMATS
@@ -291,13 +292,14 @@ def of_today(name: str) -> str:
 
 
 def trainer(name: str) -> Trainer:
-    """A trainer by its name, or from a TOML file of your own (a path that ends in .toml)."""
+    """A trainer by its name, which may say kernels that are not built (`lacking`), or from a TOML file of your own."""
     return _read(Path(name)) if name.endswith(".toml") else _named(name)
 
 
 @functools.cache
 def _named(name: str) -> Trainer:
-    return _read(_member(name, ""))
+    base, lacks = split(name)
+    return without(_named(base), lacks) if lacks else _read(_member(base, ""))
 
 
 def _member(name: str, where: str) -> Path:
@@ -318,7 +320,6 @@ def _read(path: Path) -> Trainer:
     if "alias_of" in about:
         return _named(about["alias_of"])
     given = _gather(path, (), about, table)
-    sources = tuple((key, given[key].source) for key in CONSTANTS if key in given)
     made: Trainer = fill(
         Trainer,
         given,
@@ -326,7 +327,7 @@ def _read(path: Path) -> Trainer:
         name=path.stem,
         summary=about["summary"],
         based_on=about.get("based_on", ""),
-        sources=sources,
+        sources=tuple((key, given[key].source) for key in CONSTANTS if key in given),
     )
     _check_words(made, path.name)
     return made

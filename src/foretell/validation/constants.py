@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from foretell.hardware import members
-from foretell.oracle.bands import bands
+from foretell.oracle.bands import anchored, bands
 from foretell.plan.trainer import CONSTANTS, names, trainer
 
 WORDS: Final = ("fit to", "fits to", "fitted", "one set of constants", "level that fits", "published runs", "chosen")
@@ -40,7 +40,7 @@ def fitted() -> Iterator[Constant]:
         for unit, reached in own.items():
             if _told(reached.source):
                 yield Constant("kernels", f"{name} {unit}", f"{reached.products:g}", reached.source)
-    for title, learnt in (("predicted", bands().predicted), ("anchored", bands().anchored)):
+    for title, learnt in (("predicted", bands().predicted), ("anchored", anchored())):
         source = f"learnt from {learnt.runs:,} runs of {learnt.sources} sources"
         for reason, width in {**learnt.widths, "stretch": learnt.stretch}.items():
             yield Constant("bands", f"{title} {reason}", f"{width:g}", source)

@@ -12,20 +12,19 @@ import msgspec
 import numpy
 
 from foretell.hardware import catalog
-from foretell.oracle.bands import ANCHORED, REASONS, Bands
+from foretell.oracle.bands import REASONS, Bands
 from foretell.oracle.bands import bands as shipped
-from foretell.oracle.carried import MESSAGES, EffectSpread, RunTraits, SeenRun, seconds_of, traits_of
-from foretell.oracle.posterior import Posterior
+from foretell.oracle.carried import RunTraits, seconds_of, traits_of
 from foretell.oracle.predict import Prediction
 from foretell.oracle.similar import SimilarRuns, extent_of, work_of
 from foretell.plan.trainer import of_today
+from foretell.validation.anchors import AnchorScores, anchor_scores
+from foretell.validation.carried import drawn_pairs, learnt_spread
 from foretell.validation.evaluate import ComparedRun
 from foretell.validation.ratios import MeasuredPair, RatioCoverage, ratio_coverage
 from foretell.validation.sources import healthy, source_of, table_of
-from foretell.validation.widths import LEAST_SOURCES, Lesson, learnt_widths, left_out, quantile
-
-PARTNERS: Final = 3
-"""Other runs of the same group that each run is paired with, as if they were its anchor."""
+from foretell.validation.unseen import UnseenRun
+from foretell.validation.widths import LEAST_SOURCES, Lesson, learnt_widths, left_out, much_of, quantile
 
 LEAST_TRAINERS: Final = 3
 """From which on one can be left out."""
@@ -59,10 +58,8 @@ class Residual(NamedTuple):
         return RunTraits(self.trainer, self.device, self.model, self.ranks, self.question, kind)
 
     def much(self, reason: str) -> float:
-        """How much of a reason applies: all or nothing, or of messages between convolutions their share."""
-        if reason == "messages":
-            return self.seconds[MESSAGES] / sum(self.seconds) if "convolutions" in self.reasons else 0.0
-        return float(reason in self.reasons)
+        """How much of a reason applies."""
+        return much_of(reason, self.reasons, self.seconds)
 
     @property
     def parts(self) -> Iterator[tuple[str, str]]:
@@ -92,6 +89,7 @@ class Coverage(msgspec.Struct, frozen=True):
     parts: dict[str, dict[str, HeldOutSource]]  # by trainer, kind of plan and ranks, healthy runs
     bands: Bands
     ratios: RatioCoverage | None  # None: pairs of too few sources
+    anchors: AnchorScores | None  # None: too few sources have two runs of a trainer
 
 
 def residuals(family: str, study: str, compared: Iterable[ComparedRun]) -> Iterator[Residual]:
@@ -137,18 +135,15 @@ def grouped(found: Iterable[Residual]) -> list[SimilarRuns]:
 
 
 def coverage(
-    found: Sequence[Residual], pairs: Sequence[MeasuredPair] = (), spread: EffectSpread | None = None
+    found: Sequence[Residual], pairs: Sequence[MeasuredPair] = (), unseen: Sequence[UnseenRun] = ()
 ) -> Coverage:
     """Learn the bands, and try them on each source with the others' lessons; of pairs of plans their ratio.
 
-    `spread` is how much of a measured run's error carries over to others; what ships, if it was not learnt again.
+    `unseen` are the runs as they are predicted without their source: they teach what one says of another.
     """
-    spread = spread or shipped().carried
     lesson = lesson_of(found)
     scores, widths = left_out(lesson)
     learnt = msgspec.structs.replace(learnt_widths(lesson, scores), unseen=_unseen(lesson, found))
-    anchors = _anchors(found, spread)
-    anchored = learnt_widths(anchors, left_out(anchors)[0])
     inside = scores <= learnt.stretch
     logs = numpy.array([one.log for one in found])
 
@@ -176,8 +171,9 @@ def coverage(
         by_source=float(numpy.mean([one.inside for one in sources.values()])),
         sources=sources,
         parts=parts,
-        bands=Bands(learnt, anchored, spread),
+        bands=Bands(learnt, learnt_spread(drawn_pairs(unseen)) if unseen else shipped().carried),
         ratios=ratio_coverage(pairs) if len({pair.source for pair in pairs}) >= LEAST_SOURCES else None,
+        anchors=anchor_scores(unseen),
     )
 
 
@@ -189,41 +185,6 @@ def lesson_of(found: Sequence[Residual]) -> Lesson:
     truths = numpy.array([one.healthy for one in found])
     software = tuple(one.trainer for one in found) if all(one.trainer for one in found) else ()
     return Lesson(names, reasons, size, [one.source for one in found], truths, numpy.ones(len(size)), software)
-
-
-def _anchors(found: Sequence[Residual], spread: EffectSpread) -> Lesson:
-    """Pairs of runs of one source: one is predicted, and another was measured before and corrects it."""
-    names = tuple(ANCHORED)
-    reasons: list[list[float]] = []
-    sizes: list[float] = []
-    sources: list[str] = []
-    for one, other in _pairs(found):
-        known = Posterior([SeenRun(other.traits, other.seconds, other.log)], spread)
-        left = {"unlike": known.deviation(one.traits, one.seconds)}
-        reasons.append([left.get(name, float(name in one.reasons)) for name in names])
-        sizes.append(abs(one.log - known.log(one.traits, one.seconds)))
-        sources.append(one.source)
-    truths = numpy.ones(len(sizes), dtype=bool)
-    return Lesson(names, numpy.array(reasons), numpy.array(sizes), sources, truths, numpy.ones(len(sizes)))
-
-
-def _pairs(found: Sequence[Residual]) -> Iterator[tuple[Residual, Residual]]:
-    """Each run with some of its own software and device, and with one of the same source that has another."""
-    groups: dict[tuple[str, ...], list[Residual]] = defaultdict(list)
-    others: dict[str, list[Residual]] = defaultdict(list)
-    for one in found:
-        if one.healthy:
-            groups[one.group].append(one)
-            others[one.source].append(one)
-    for own in groups.values():
-        for at, one in enumerate(own):
-            for step in range(1, min(PARTNERS, len(own) - 1) + 1):
-                other = own[(at + step * max(1, len(own) // (PARTNERS + 1))) % len(own)]
-                if other is not one:
-                    yield one, other
-            apart = [run for run in others[one.source] if (run.trainer, run.device) != (one.trainer, one.device)]
-            if apart:
-                yield one, apart[at % len(apart)]
 
 
 def _unseen(lesson: Lesson, found: Sequence[Residual]) -> float:

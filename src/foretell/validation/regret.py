@@ -12,9 +12,12 @@ A plan that failed has no time; those that were foretold to run and to be faster
 
 from __future__ import annotations
 
+import functools
 import math
 import statistics
-from collections.abc import Iterable
+import tomllib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Final, NamedTuple
 
 import msgspec
@@ -22,6 +25,9 @@ import msgspec
 from foretell.hardware import catalog
 from foretell.validation.evaluate import ComparedRun, choices, plans_of, runs
 from foretell.validation.score import Regret, ScoredPair
+from foretell.validation.study import MeasuredRun
+
+DOUBTED: Final = Path(__file__).with_name("doubted.toml")
 
 HEALTHY: Final = "healthy"
 """The part of a study without runs that met a fault of their cluster, where that is known."""
@@ -78,14 +84,41 @@ def _summary(losses: list[float]) -> Regret | None:
     return Regret(statistics.fmean(losses), max(losses)) if losses else None
 
 
-def has_faults(compared: Iterable[ComparedRun]) -> bool:
-    """Whether it is known which runs met a fault of their cluster."""
-    return any(HEALTHY in one.row.subsets for one in compared)
+class Doubted(msgspec.Struct, frozen=True):
+    """Runs of a study that are no ground to judge a choice by, and why."""
+
+    study: str
+    runs: tuple[str, ...]  # their ids, or how they begin up to a dash
+    why: str
+
+    def has(self, row: MeasuredRun) -> bool:
+        return any(row.id == own or (own.endswith("-") and row.id.startswith(own)) for own in self.runs)
 
 
-def healthy(compared: Iterable[ComparedRun]) -> list[ComparedRun]:
-    """The runs without a fault of their cluster, and those that failed."""
-    return [one for one in compared if HEALTHY in one.row.subsets or one.row.outcome != "ok"]
+@functools.cache
+def doubted(study: str) -> tuple[Doubted, ...]:
+    """What is doubted of a study; of somebody's own file nothing."""
+    read = msgspec.convert(tomllib.loads(DOUBTED.read_text())["doubted"], tuple[Doubted, ...])
+    return tuple(one for one in read if one.study == study)
+
+
+def has_faults(study: str, compared: Iterable[ComparedRun]) -> bool:
+    """Whether it is known which runs met a fault of their cluster, or are doubted."""
+    return any(HEALTHY in one.row.subsets or _is_doubted(study, one.row) for one in compared)
+
+
+def healthy(study: str, compared: Sequence[ComparedRun]) -> list[ComparedRun]:
+    """The runs without a fault of their cluster and without doubts, and those that failed."""
+    marked = any(HEALTHY in one.row.subsets for one in compared)
+    return [
+        one
+        for one in compared
+        if one.row.outcome != "ok" or ((not marked or HEALTHY in one.row.subsets) and not _is_doubted(study, one.row))
+    ]
+
+
+def _is_doubted(study: str, row: MeasuredRun) -> bool:
+    return any(one.has(row) for one in doubted(study))
 
 
 def _pick(group: list[ComparedRun]) -> Pick:

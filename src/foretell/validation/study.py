@@ -91,15 +91,23 @@ class MeasuredRun(msgspec.Struct, frozen=True, kw_only=True):
     others: tuple[Plan, ...] = ()  # further plans that the run may have been
     parts: StepParts | None = None  # of the step, where its source tells them apart
     claimed_parts: StepParts | None = None  # of what the source itself predicts
+    release: str = ""  # of the software, where its source has several; empty: one
 
     @property
     def choice(self) -> tuple[str, ...]:
         """Rows with the same answer are ways to do the same thing with the same software: their order is compared.
 
-        Adapters instead of all weights are another thing: they train something else.
+        Adapters instead of all weights are another thing: they train something else. So is another release of the
+        software: whoever had one container could not choose what another one does.
         """
         trained = str(self.plan.policy(Lora).rank > 0)
-        return (self.model, self.cluster, trained, *(str(value) for value in msgspec.structs.astuple(self.job)))
+        return (
+            self.model,
+            self.cluster,
+            self.release,
+            trained,
+            *(str(value) for value in msgspec.structs.astuple(self.job)),
+        )
 
 
 class MeasuredCall(msgspec.Struct, frozen=True, kw_only=True):

@@ -22,6 +22,7 @@ from foretell.oracle.bands import bands
 from foretell.oracle.carried import EffectSpread, RunTraits, SeenRun, axes_of, seconds_of, traits_of
 from foretell.oracle.posterior import Posterior
 from foretell.oracle.predict import Prediction
+from foretell.plan.policies.precision import Precision
 from foretell.validation.carried import drawn_pairs, learnt_spread
 from foretell.validation.evaluate import ComparedPrediction, ComparedRun, EitherPrediction
 from foretell.validation.in_view import in_view, staying
@@ -29,7 +30,7 @@ from foretell.validation.left_out import chosen_again, log_ratio
 from foretell.validation.sides import Sides
 from foretell.validation.sources import healthy, source_of
 from foretell.validation.study import Study
-from foretell.validation.widths import LEAST_SOURCES
+from foretell.validation.widths import LEAST_SOURCES, much_of
 
 DRAWS: Final = 21
 """Anchors that are drawn of each source and trainer; the middle of what they leave is told."""
@@ -47,6 +48,24 @@ class UnseenRun(NamedTuple):
     inside: bool  # the interval that ships
     traits: RunTraits  # what it can have in common with another
     seconds: tuple[float, float, float]  # predicted without its source: what computes, messages, the host
+    reasons: tuple[str, ...] = ()  # why the prediction could be wrong: words of `bands.REASONS`
+    precision: str = ""
+    width: float = 0.0  # of its interval without its source, either way, as a logarithm
+
+    @property
+    def shares(self) -> tuple[float, float, float]:
+        """Of the step."""
+        computing, messages, host = (part / sum(self.seconds) for part in self.seconds)
+        return computing, messages, host
+
+    @property
+    def measured(self) -> SeenRun:
+        """As an anchor of others."""
+        return SeenRun(self.traits, self.seconds, self.unseen)
+
+    def much(self, reason: str) -> float:
+        """How much of a reason applies."""
+        return much_of(reason, self.reasons, self.seconds)
 
 
 class UnseenScore(msgspec.Struct, frozen=True):
@@ -86,6 +105,7 @@ def unseen_runs(study: Study, runs: Iterable[Sides]) -> list[UnseenRun]:
 
 def _from_all_sides(study: str, source: str, one: ComparedRun, without: ComparedRun, fold: ComparedRun) -> UnseenRun:
     assert without.prediction is not None  # it was timed
+    low, high = without.prediction.interval
     return UnseenRun(
         study,
         source,
@@ -96,7 +116,15 @@ def _from_all_sides(study: str, source: str, one: ComparedRun, without: Compared
         bool(one.inside),
         _traits(one),
         seconds_of(_breakdown(without.prediction)),
+        tuple(getattr(_first(without.prediction), "band", ())),
+        one.row.plan.policy(Precision).name,
+        math.log(high / low) / 2,
     )
+
+
+def _first(found: ComparedPrediction) -> ComparedPrediction:
+    """Of the plans that a run may have been; what is doubted of one is doubted of all."""
+    return found.each[0] if isinstance(found, EitherPrediction) else found
 
 
 def _traits(one: ComparedRun) -> RunTraits:
@@ -180,11 +208,11 @@ def _score(name: str, runs: Sequence[UnseenRun], spreads: Mapping[str, EffectSpr
         sources=len(groups),
         runs=len(runs),
         scored=scored,
-        rows=_macro(groups, lambda run: abs(_error(run.fold))),
-        seen=_macro(groups, lambda run: abs(_error(run.seen))),
-        unseen=_macro(groups, lambda run: abs(_error(run.unseen))),
+        rows=_macro(groups, lambda run: abs(error_of(run.fold))),
+        seen=_macro(groups, lambda run: abs(error_of(run.seen))),
+        unseen=_macro(groups, lambda run: abs(error_of(run.unseen))),
         anchored=statistics.fmean(anchored) if anchored else None,
-        bias=statistics.fmean(statistics.median(_error(run.unseen) for run in own) for own in groups),
+        bias=statistics.fmean(statistics.median(error_of(run.unseen) for run in own) for own in groups),
         inside=sum(run.inside for run in runs) / len(runs),
     )
 
@@ -207,14 +235,14 @@ def _after_one(runs: Sequence[UnseenRun], spread: EffectSpread) -> float | None:
         errors: list[float] = []
         for cell in cells.values():
             anchor = cell[drawn.randrange(len(cell))]
-            known = Posterior([SeenRun(anchor.traits, anchor.seconds, anchor.unseen)], spread)
+            known = Posterior([anchor.measured], spread)
             errors += [
-                abs(_error(run.unseen - known.log(run.traits, run.seconds))) for run in cell if run is not anchor
+                abs(error_of(run.unseen - known.log(run.traits, run.seconds))) for run in cell if run is not anchor
             ]
         tried.append(statistics.fmean(errors))
     return statistics.median(tried)
 
 
-def _error(log: float) -> float:
+def error_of(log: float) -> float:
     """Of the measured value."""
     return math.exp(-log) - 1

@@ -9,12 +9,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy
 
 from foretell.oracle.bands import ALWAYS, Widths
+from foretell.oracle.carried import MESSAGES
 from foretell.validation.software_widths import stretch_of, stretches
 
 Numbers: TypeAlias = "numpy.ndarray[Any, numpy.dtype[numpy.float64]]"
@@ -80,6 +81,20 @@ def left_out(lesson: Lesson) -> tuple[Numbers, Numbers]:
         widths[own] = lesson.only(own).widths_by(*lesson.only(~own & lesson.healthy).taught())
         scores[own] = lesson.size[own] / widths[own]
     return scores, widths
+
+
+def left_out_with(lesson: Lesson) -> tuple[Widths, Numbers]:
+    """Widths that all sources teach, and of each example the one that the others taught, stretched like them."""
+    scores, widths = left_out(lesson)
+    learnt = learnt_widths(lesson, scores)
+    return learnt, learnt.stretch * widths
+
+
+def much_of(reason: str, of_run: Collection[str], seconds: Sequence[float]) -> float:
+    """How much of a reason applies: all or nothing, or of messages between convolutions their share of the step."""
+    if reason == "messages":
+        return seconds[MESSAGES] / sum(seconds) if "convolutions" in of_run else 0.0
+    return float(reason in of_run)
 
 
 def allowed(lesson: Lesson) -> Numbers:

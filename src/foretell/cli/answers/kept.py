@@ -14,6 +14,7 @@ from foretell.cli.verbs.doctor import DoctorFinding
 from foretell.cli.verbs.stack import StackPage
 from foretell.cli.verbs.validate import StudyRow
 from foretell.records.record import Record
+from foretell.validation.anchors import AnchorScores
 from foretell.validation.conditions import Condition
 from foretell.validation.constants import Constant
 from foretell.validation.coverage import Coverage
@@ -59,6 +60,13 @@ class RegretBoard(msgspec.Struct, frozen=True, kw_only=True):
     """Regret by study."""
 
     studies: tuple[StudyRegrets, ...]
+
+
+class AnchorBoard(msgspec.Struct, frozen=True, kw_only=True):
+    """What one measured run does for others of its source, and regret by study."""
+
+    anchors: AnchorScores
+    regret: tuple[StudyRegrets, ...]
 
 
 class StudyRows(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,6 +118,7 @@ FORMS = (
     AnswerForm("validate --rows", StudyRows, "every run, measured and predicted"),
     AnswerForm("validate --table", PublishedRuns, "each run, published and predicted"),
     AnswerForm("validate --regret", RegretBoard, "what following the predictions would have cost"),
+    AnswerForm("validate --anchors", AnchorBoard, "what one measured run does for others of its source"),
     AnswerForm("validate --coverage", Coverage, "how often runs lie in their bands"),
     AnswerForm("validate --constants", FittedConstants, "constants that were chosen with measured runs in view"),
     AnswerForm("stack", KeptStacks, "stacks that are kept, or the one that is named"),

@@ -36,6 +36,7 @@ OWN_STEPS = ("coverage", "choose", "ablate")
 @click.option("--table", "view", flag_value="table", help="Each run, published and predicted, and why some are off.")
 @click.option("--regret", "view", flag_value="regret", help="What following the predictions would have cost.")
 @click.option("--coverage", "view", flag_value="coverage", help="Share of runs inside, each source left out in turn.")
+@click.option("--anchors", "view", flag_value="anchors", help="What one measured run does for others of its source.")
 @click.option("--constants", "view", flag_value="constants", help="Every constant that measured runs were used for.")
 @click.option("--ablate", "view", flag_value="ablate", help="What each constant is worth: errors without it.")
 @click.option("--html", metavar="FILE", help="Write a report to look at: one file, with charts.")
@@ -72,7 +73,7 @@ def command(
     if files and names:
         raise BadInput("--study names one that ships, and files are given", fix="one of them")
     more = published.own_files() if view in OWN_STEPS and not files and not names else []
-    again = view is None or (view == "coverage" and learn is not None)
+    again = view in (None, "anchors", "coverage")
     studies = [read(path) for path in (files or [*published.files(*names), *more])]
     sides = _from_all_sides(studies, limit, bool(files), again, without_prices=view == "choose")
     done = [(study, [one.seen for one in own]) for study, own in sides]
@@ -92,15 +93,7 @@ def command(
 
         choose_all(done)
         return
-    if view == "ablate":
-        from foretell.cli.unseen_pages import answer_ablation
-
-        click.echo(answer_ablation(done, as_json))
-        return
-    if view is None:
-        click.echo(_answer(sides, done, subsets, as_json))
-        return
-    click.echo(_view(done, view, as_json))
+    click.echo(_view(sides, view, as_json) if view else _answer(sides, done, subsets, as_json))
 
 
 def _from_all_sides(
@@ -125,9 +118,14 @@ def _from_all_sides(
     return done
 
 
-def _view(done: list[tuple[Study, list[ComparedRun]]], view: str, as_json: bool) -> str:
-    from foretell.cli import regret_pages, side_by_side_pages
+def _view(sides: list[tuple[Study, list[Sides]]], view: str, as_json: bool) -> str:
+    from foretell.cli import anchor_pages, regret_pages, side_by_side_pages, unseen_pages
 
+    done = [(study, [one.seen for one in own]) for study, own in sides]
+    if view == "anchors":
+        return anchor_pages.answer_anchors(sides, as_json)
+    if view == "ablate":
+        return unseen_pages.answer_ablation(done, as_json)
     if view == "rows":
         return _rows(done, as_json)
     if view == "table":

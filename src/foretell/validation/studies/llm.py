@@ -59,6 +59,9 @@ COLLECTED: Final = "validate has no column for adapters"
 """Where this was the reason to mark a line not usable, it is none any more."""
 
 
+RELEASE: Final = re.compile(r"(?:dgxc-benchmarking @v|NeMo container )([0-9]+(?:\.[0-9]+)*)")
+
+
 def rows(lines: list[Line]) -> Iterator[MeasuredRun | NotScored]:
     """Every run of every source."""
     return mapped(((line["id"], line) for line in lines), _row)
@@ -80,7 +83,7 @@ def _row(name: str, line: Line) -> MeasuredRun:
     said = RECOMPUTE_SAID if line.get("act_ckpt") else RECOMPUTE_UNSAID
     line = _with_ranks(line)
     lines, assumed = filled(line, runs)
-    first, *others = _possible(lines, runs)
+    first, *possible = _possible(lines, runs)
     line = first.line
     model, approximated = model_of(line, runs)
     where = cluster(
@@ -109,9 +112,16 @@ def _row(name: str, line: Line) -> MeasuredRun:
         outcome=outcome,
         subsets=(*_subsets(line, runs, where), said),
     )
-    plans = dict.fromkeys(parse(one.plan) for one in others if one.batch == first.batch)
+    plans = dict.fromkeys(parse(one.plan) for one in possible if one.batch == first.batch)
     words = (*stand_in, *assumed, *short_last(line, runs), *approximated, *replaced, *adapters(line).assumed)
-    return msgspec.structs.replace(run, assumed=words, others=tuple(plan for plan in plans if plan != run.plan))
+    others = tuple(plan for plan in plans if plan != run.plan)
+    return msgspec.structs.replace(run, assumed=words, others=others, release=_release(line))
+
+
+def _release(line: Line) -> str:
+    """Of the software, in the words of the two sources that measured several."""
+    found = RELEASE.search(f"{line.get('source_ref', '')} {line.get('comment', '')}")
+    return found[1] if found else ""
 
 
 def _usable(line: Line, outcome: Outcome) -> None:
