@@ -18,7 +18,7 @@ from foretell.hardware.cluster import Cluster, Device
 from foretell.hardware.members import architecture
 from foretell.model.graph import Graph
 from foretell.model.layers import layers
-from foretell.model.matrices import trained_elements
+from foretell.model.matrices import one_of_each, trained_elements
 from foretell.model.optimizer import optimizer
 from foretell.model.resize import SAMPLE
 from foretell.plan.axis_names import AxisName
@@ -112,7 +112,8 @@ def memory_constants(
         fresh=stored.transient_gradient,
         cached=alive.cached_gradients if shares else 0.0,
         gathered=(alive.gather if shares else _update_copies(setting)) + _wide_gradients(setting, axes, data),
-        workspace=look_up(alive.workspace, *architecture(cluster.device.architecture).words) * MIB,
+        workspace=look_up(alive.workspace, *architecture(cluster.device.architecture).words) * MIB
+        + _dummies(setting, axes),
         streams=_held_back(setting, samples if somewhere(samples) else setting.graph.batch),
         limit=(usable_bytes(setting.trainer, cluster) - context) / alive.reserved,
         reserved=alive.reserved,
@@ -227,6 +228,13 @@ def _wide_gradients(setting: Setting, axes: tuple[MeshAxis, ...], data: int) -> 
         held = trained_elements(setting.graph) / product(axis.ranks for axis in axes)
         share *= min(1.0, alive.update_group / max(1.0, held))
     return alive.update_shared * share
+
+
+def _dummies(setting: Setting, axes: tuple[MeshAxis, ...]) -> float:
+    """Tensors that autograd gets in place of gradients: those of experts and of what tensor ranks divide are shares."""
+    each = setting.trainer.memory.dummy_gradients
+    divided = product(axis.ranks for axis in axes if axis.name == AxisName.TP)
+    return each * one_of_each(setting.graph) / divided if each else 0.0
 
 
 def _buckets(setting: Setting, data: int) -> float:
