@@ -22,6 +22,7 @@ from foretell.cost.price import priced
 from foretell.errors import BadInput
 from foretell.hardware.cluster import DeviceGroup
 from foretell.oracle.disturbed import stage_of
+from foretell.oracle.memory_band import spread
 from foretell.oracle.predict import Prediction, stage_work, told_memory
 from foretell.oracle.request import Request
 from foretell.oracle.resolve import Resolved, resolve
@@ -205,7 +206,7 @@ class StagePeak(NamedTuple):
 
     @property
     def likely(self) -> float:
-        return chance(self.memory, self.step.most)
+        return chance(self.memory, self.step.most, spread(self.step.memory_band))
 
 
 def _memory(mixed: MixedStages, both: list[tuple[Resolved, Prediction]]) -> dict[str, Any]:
@@ -220,7 +221,7 @@ def _memory(mixed: MixedStages, both: list[tuple[Resolved, Prediction]]) -> dict
     worst = max(peaks, key=lambda one: (one.outcome, one.filled))
     told = {"memory_bytes": worst.memory.device, "memory": worst.memory, "capacity": worst.step.capacity}
     told |= {"usable": worst.step.usable, "most": worst.step.most}
-    told |= told_memory(worst.memory, worst.step.usable, worst.step.most)
+    told |= told_memory(worst.memory, worst.step.usable, worst.step.most, worst.step.memory_band)
     return told | {"chance": min(one.likely for one in peaks)}
 
 
