@@ -23,6 +23,7 @@ from foretell.plan.policies.execution import Execution
 from foretell.plan.policies.imbalance import Imbalance
 from foretell.plan.policies.loss import Loss
 from foretell.plan.policies.offload import Offload
+from foretell.plan.policies.partitioned import sharers
 from foretell.plan.policies.precision import Precision
 from foretell.plan.policies.recompute import Recompute
 from foretell.plan.recomputation import Recomputation
@@ -105,6 +106,7 @@ def local_program(
         plan.policy(Recompute).rule.of_one_layer(),
         plan.policy(Offload).activations,
         plan.policy(Imbalance).factor,
+        sharers(plan),
     )
 
 
@@ -141,12 +143,15 @@ def local(
     rule: Recomputation,
     waits_on_host: bool,
     imbalance: float,
+    sharers: int = 1,
 ) -> RankProgram:
     """The local program of a model on some axes; the vocabulary is padded to a multiple, if there is one."""
     make_room()
     model = (graph, samples, space, conventions, vocabulary_multiple)
     if waits_on_host:
-        return local(*model, rule, False, imbalance).waiting_on_host()
+        return local(*model, rule, False, imbalance, sharers).waiting_on_host()
+    if sharers > 1:
+        return local(*model, rule, False, imbalance).dividing_inputs(sharers)
     nothing = Recompute().rule
     plain = local(*model, nothing, False, imbalance) if rule != nothing else None
     return RankProgram(_layout(*model, imbalance), rule, plain)
