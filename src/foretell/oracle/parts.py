@@ -115,7 +115,13 @@ class Parts:
         plan = Plan(policies=policies)
         offload, precision, recompute = plan.policy(Offload), plan.policy(Precision), plan.policy(Recompute)
         divided = plan.policy(Partitioned)
-        local = (recompute.rule.of_one_layer(), offload.activations, plan.policy(Imbalance), plan.policy(BatchNorm), divided)
+        local = (
+            recompute.rule.of_one_layer(),
+            offload.activations,
+            plan.policy(Imbalance),
+            plan.policy(BatchNorm),
+            divided,
+        )
         care = (offload.optimizer, offload.weights, precision, plan.policy(Bucket), plan.policy(Compression))
         execution = (plan.policy(Execution), plan.policy(Overlap), plan.policy(A2AOverlap))
         numbers = map(self.number, (local, (recompute, offload.activations, divided), care, execution))

@@ -45,10 +45,14 @@ class Partitioned(Policy, frozen=True, kw_only=True, tag="partitioned"):
         plan, tensor, rule = setting.plan, setting.plan.axis(Tensor), setting.plan.policy(Recompute).rule
         without = changed(plan, Partitioned())
         if tensor is None or tensor.ranks == 1:
-            yield Refusal("shares to save", "+partitioned, but no tensor ranks have the same activations", mends=without)
+            yield Refusal(
+                "shares to save", "+partitioned, but no tensor ranks have the same activations", mends=without
+            )
         elif tensor.sequence:
             why = f"+partitioned with tp{tensor.ranks}:sp: layers have shares of their inputs already"
-            yield Refusal("shares to save", why, mends=(*without, *replaced(plan, tensor, with_fields(tensor, sequence=False))))
+            yield Refusal(
+                "shares to save", why, mends=(*without, *replaced(plan, tensor, with_fields(tensor, sequence=False)))
+            )
         if not rule.together(1) or rule.spares_layers or rule.with_ends:
             why = "+partitioned without +recompute:block: it is inputs of whole layers that are saved in shares"
             yield Refusal("inputs to share", why, mends=(*without, *changed(plan, Recompute(granularity="block"))))
