@@ -14,7 +14,7 @@ from foretell.plan.strategies.tensor import Tensor
 from foretell.plan.together import storage
 
 
-class Way(NamedTuple):
+class Remedy(NamedTuple):
     """One thing to do, and whether a plan does it."""
 
     text: str
@@ -34,33 +34,33 @@ def _never(plan: Plan) -> bool:
     return False
 
 
-ZERO1: Final = Way("zero1", lambda plan: storage(plan).states)
-ZERO2: Final = Way("zero2", lambda plan: storage(plan).gradients)
-ZERO3: Final = Way("zero3", lambda plan: storage(plan).weights)
-SMALLER: Final = Way("smaller micro-batches", _never)
-ON_HOST: Final = Way("+offload:optimizer", lambda plan: plan.policy(Offload).optimizer)
-WIDER: Final = (Way("TP", _has(Tensor)), Way("PP", _has(Pipeline)))
+ZERO1: Final = Remedy("zero1", lambda plan: storage(plan).states)
+ZERO2: Final = Remedy("zero2", lambda plan: storage(plan).gradients)
+ZERO3: Final = Remedy("zero3", lambda plan: storage(plan).weights)
+SMALLER: Final = Remedy("smaller micro-batches", _never)
+ON_HOST: Final = Remedy("+offload:optimizer", lambda plan: plan.policy(Offload).optimizer)
+WIDER: Final = (Remedy("TP", _has(Tensor)), Remedy("PP", _has(Pipeline)))
 
-WAYS: Final[Mapping[str, tuple[Way, ...]]] = {
+WAYS: Final[Mapping[str, tuple[Remedy, ...]]] = {
     "activations": (
-        Way("+recompute:block", lambda plan: bool(plan.policy(Recompute).rule.together(1))),
+        Remedy("+recompute:block", lambda plan: bool(plan.policy(Recompute).rule.together(1))),
         SMALLER,
-        Way("TP and CP", _has(Tensor, Context)),
+        Remedy("TP and CP", _has(Tensor, Context)),
     ),
-    "working": (SMALLER, Way("TP (which shards the vocabulary too)", _has(Tensor))),
+    "working": (SMALLER, Remedy("TP (which shards the vocabulary too)", _has(Tensor))),
     "states": (ZERO1, ON_HOST, *WIDER),
     "weights": (ZERO3, *WIDER),
     "gradients": (ZERO2, *WIDER),
     "redundancy": (ZERO1, ZERO2, ZERO3, *WIDER),
-    "update": (Way("zero1, which shards it", lambda plan: storage(plan).states), Way("a larger batch", _never)),
+    "update": (Remedy("zero1, which shards it", lambda plan: storage(plan).states), Remedy("a larger batch", _never)),
     "recompute": (
-        Way("+recompute:attention", lambda plan: plan.policy(Recompute).granularity == "attention"),
-        Way("no recompute, if memory allows", _never),
+        Remedy("+recompute:attention", lambda plan: plan.policy(Recompute).granularity == "attention"),
+        Remedy("no recompute, if memory allows", _never),
     ),
     "replicated": (
-        Way("tp:sp", _sequence),
-        Way("a trainer that keeps the logits sharded (--trainer)", _never),
-        Way("a smaller degree", _never),
+        Remedy("tp:sp", _sequence),
+        Remedy("a trainer that keeps the logits sharded (--trainer)", _never),
+        Remedy("a smaller degree", _never),
     ),
 }
 """By what is largest, or what takes the time; where one is named before another, it costs less."""

@@ -1,5 +1,5 @@
 # pyright: basic
-"""Partitioned checkpoints: of what a layer saves to run again, each tensor rank keeps a share, and gathers the others."""
+"""Partitioned checkpoints: of what a layer saves to run again, each tensor rank keeps a share and gathers the rest."""
 
 from __future__ import annotations
 
