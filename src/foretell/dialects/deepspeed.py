@@ -73,13 +73,13 @@ def _partitioned(document: Document) -> Figures:
 
     DeepSpeed (02f59ea), deepspeed/runtime/activation_checkpointing/checkpointing.py: partition_activations is over the
     model-parallel group, and gather_partitioned_activations gathers nothing where that is one rank. Without checkpoints
-    of a pipeline's layers a plan has none to share, and the script may have them all the same.
+    of each layer a plan has none to share, and the script may have them all the same.
     """
     ranks = document.get("tensor_parallel.autotp_size") or 1
     if not document.get(_PARTITIONED) or ranks == 1:
         return {}
-    if not int(document.get("pipeline.activation_checkpoint_interval", 0)):
-        told = f"{_PARTITIONED}: the file says of no layer that it runs again; +recompute:block +partitioned if all do"
+    if int(document.get("pipeline.activation_checkpoint_interval", 0)) != 1:
+        told = f"{_PARTITIONED}: the file does not say that each layer runs again; +recompute:block +partitioned if so"
         return {NOTES: (told,)}
     return {"partitioned": True}
 

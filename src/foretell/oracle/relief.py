@@ -30,20 +30,36 @@ def _sequence(plan: Plan) -> bool:
     return tensor is not None and tensor.sequence
 
 
+def _shares(part: str) -> Callable[[Plan], bool]:
+    return lambda plan: getattr(storage(plan), part)
+
+
+def _offloads(plan: Plan) -> bool:
+    return plan.policy(Offload).optimizer
+
+
+def _layers_again(plan: Plan) -> bool:
+    return bool(plan.policy(Recompute).rule.together(1))
+
+
+def _attention_again(plan: Plan) -> bool:
+    return plan.policy(Recompute).granularity == "attention"
+
+
 def _never(plan: Plan) -> bool:
     return False
 
 
-ZERO1: Final = Remedy("zero1", lambda plan: storage(plan).states)
-ZERO2: Final = Remedy("zero2", lambda plan: storage(plan).gradients)
-ZERO3: Final = Remedy("zero3", lambda plan: storage(plan).weights)
+ZERO1: Final = Remedy("zero1", _shares("states"))
+ZERO2: Final = Remedy("zero2", _shares("gradients"))
+ZERO3: Final = Remedy("zero3", _shares("weights"))
 SMALLER: Final = Remedy("smaller micro-batches", _never)
-ON_HOST: Final = Remedy("+offload:optimizer", lambda plan: plan.policy(Offload).optimizer)
+ON_HOST: Final = Remedy("+offload:optimizer", _offloads)
 WIDER: Final = (Remedy("TP", _has(Tensor)), Remedy("PP", _has(Pipeline)))
 
 WAYS: Final[Mapping[str, tuple[Remedy, ...]]] = {
     "activations": (
-        Remedy("+recompute:block", lambda plan: bool(plan.policy(Recompute).rule.together(1))),
+        Remedy("+recompute:block", _layers_again),
         SMALLER,
         Remedy("TP and CP", _has(Tensor, Context)),
     ),
@@ -52,9 +68,9 @@ WAYS: Final[Mapping[str, tuple[Remedy, ...]]] = {
     "weights": (ZERO3, *WIDER),
     "gradients": (ZERO2, *WIDER),
     "redundancy": (ZERO1, ZERO2, ZERO3, *WIDER),
-    "update": (Remedy("zero1, which shards it", lambda plan: storage(plan).states), Remedy("a larger batch", _never)),
+    "update": (Remedy("zero1, which shards it", _shares("states")), Remedy("a larger batch", _never)),
     "recompute": (
-        Remedy("+recompute:attention", lambda plan: plan.policy(Recompute).granularity == "attention"),
+        Remedy("+recompute:attention", _attention_again),
         Remedy("no recompute, if memory allows", _never),
     ),
     "replicated": (

@@ -53,8 +53,8 @@ class Partitioned(Policy, frozen=True, kw_only=True, tag="partitioned"):
             yield Refusal(
                 "shares to save", why, mends=(*without, *replaced(plan, tensor, with_fields(tensor, sequence=False)))
             )
-        if not rule.together(1) or rule.spares_layers or rule.with_ends:
-            why = "+partitioned without +recompute:block: it is inputs of whole layers that are saved in shares"
+        if rule != Recompute(granularity="block").rule:
+            why = "+partitioned without +recompute:block: it is the inputs of each layer that are saved in shares"
             yield Refusal("inputs to share", why, mends=(*without, *changed(plan, Recompute(granularity="block"))))
 
 
