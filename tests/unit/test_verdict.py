@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foretell.cost.communicators import communicator_bytes, communicators
+from foretell.cost.communicators import Communicator, communicator_bytes, communicators, registered_bytes
 from foretell.cost.memory import MemoryUse, device_context
 from foretell.hardware.catalog import cluster
 from foretell.oracle.bands import ALWAYS
@@ -120,6 +120,15 @@ def test_communicators_by_number_and_kind() -> None:
     assert held("64xh100", "dp64:zero3")["dp", "collective"] == 12 + 16 * 28 + 8 * 32
     assert set(held("8xh100", "dp8:ep8")) == {("ep", "exchange"), ("ep", "collective")}
     assert held("8xl40s", "dp8")["dp", "collective"] == 12 + 2 * 28
+
+
+def test_hybrid_ep_has_room_for_all_tokens_of_its_group() -> None:
+    """DeepSeek-V3, 64 ranks in one NVLink domain, 4,096 tokens each in 16 bits with weights of 256 experts in 32."""
+    rack = Communicator("ep", "exchange", 64, 64)
+    assert registered_bytes(rack, 4096, 7168, 256) == 64 * 4096 * (2 * 7168 + 4 * 256)
+    nodes = Communicator("ep", "exchange", 16, 8)  # half of the experts to a node, whose rows come from one other node
+    one = 2 * 7168 + 4 * 128
+    assert registered_bytes(nodes, 4096, 7168, 256) == 16 * 4096 * one + 4096 * (2 * 7168 + 3 * one)
 
 
 def test_contexts_go_with_the_multiprocessors() -> None:
