@@ -105,7 +105,7 @@ def local_program(
         _conventions(plan, trainer, space, block),
         trainer.tensor.vocabulary_multiple * product(axis.ranks for axis in space if axis.splitting.flows),
         plan.policy(Recompute).rule.of_one_layer(),
-        BetweenPasses(plan.policy(Offload).activations, sharers(plan)),
+        BetweenPasses(plan.policy(Offload).activations, sharers(plan, space)),
         plan.policy(Imbalance).factor,
     )
 

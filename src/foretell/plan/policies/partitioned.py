@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, ClassVar
 
+from foretell.plan.axis_names import AxisName
 from foretell.plan.policies.recompute import Recompute
 from foretell.plan.policy import Policy
 from foretell.plan.refusal import Refusal
 from foretell.plan.repair import changed, replaced, with_fields
 from foretell.plan.strategies.tensor import Tensor
+from foretell.plan.strategy import MeshAxis
 from foretell.plan.syntax import Option, WordChoice
+from foretell.units import product
 
 if TYPE_CHECKING:
     from foretell.plan.plan import Plan
@@ -58,7 +61,6 @@ class Partitioned(Policy, frozen=True, kw_only=True, tag="partitioned"):
             yield Refusal("inputs to share", why, mends=(*without, *changed(plan, Recompute(granularity="block"))))
 
 
-def sharers(plan: Plan) -> int:
-    """Ranks among which the inputs of layers that run again are divided; 1: they are not."""
-    tensor = plan.axis(Tensor)
-    return tensor.ranks if tensor is not None and plan.policy(Partitioned).on else 1
+def sharers(plan: Plan, axes: Iterable[MeshAxis]) -> int:
+    """Ranks of some axes among which a plan's policies have the inputs of layers that run again divided; 1: none."""
+    return product(axis.ranks for axis in axes if axis.name == AxisName.TP) if plan.policy(Partitioned).on else 1
