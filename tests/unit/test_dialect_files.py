@@ -211,6 +211,25 @@ def test_megatron_shares_saved_activations_out(tmp_path: Path) -> None:
     assert more in write(dialect("megatron-lm"), recipe).text
 
 
+@pytest.mark.parametrize(
+    ("said", "optimizer"),
+    [
+        ("", "adamw"),
+        ("--use-precision-aware-optimizer", "adamw"),
+        ("--use-precision-aware-optimizer --exp-avg-dtype bf16 --exp-avg-sq-dtype bf16", "adamw16bit"),
+        ("--use-precision-aware-optimizer --exp-avg-dtype fp16 --exp-avg-sq-dtype fp16", "adamw16bit"),
+        ("--optimizer adam --use-precision-aware-optimizer --exp-avg-dtype fp8 --exp-avg-sq-dtype fp8", "adamw8bit"),
+    ],
+)
+def test_megatron_keeps_moments_in_other_types(said: str, optimizer: str, tmp_path: Path) -> None:
+    text = f"python pretrain_gpt.py --bf16 --micro-batch-size 1 --global-batch-size 8 {said}"
+    found = opened(tmp_path, "a.sh", text)
+    recipe = found.recipe(Launch(8, 8))
+    assert recipe.optimizer == optimizer
+    again = write(dialect("megatron-lm"), recipe).text if optimizer != "adamw8bit" else "--exp-avg-dtype fp8"
+    assert ("--exp-avg-dtype" in again) == (optimizer != "adamw")
+
+
 def test_what_a_training_script_fills_in(tmp_path: Path) -> None:
     text = json.dumps({
         "train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto", "bf16": {"enabled": "auto"},
