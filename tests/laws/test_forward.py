@@ -258,7 +258,7 @@ def test_words_about_adapters_are_refused_without_them(word: str, why: str) -> N
 def test_every_strategy_and_policy_is_predicted_or_refused(member: type[Strategy] | type[Policy]) -> None:
     """With its own example, beside what it needs: no member is forgotten."""
     beside = dict.fromkeys(("adapt", "base", "variant", "wide_adapters"), "+lora8")
-    beside |= {"pp": "+m8", "imbalance": "dp2:ep2", "a2a_overlap": "dp2:ep2 +m2"}
+    beside |= {"pp": "+m8", "imbalance": "dp2:ep2", "a2a_overlap": "dp2:ep2 +m2", "partitioned": "tp2 +recompute:block"}
     needs = beside.get(member.word, "")
     images = dict.fromkeys(("spatial", "filter", "channel", "batchnorm"), "resnet50")
     model = (images | {"variant": LANGUAGE[1]}).get(member.word, LANGUAGE[2])

@@ -39,6 +39,7 @@ SPACES: dict[str, tuple[Any, ...]] = {
     "experts": (MIXTURE, "16xh100", 32, "megatron-core", {}),
     "experts, Muon": (MIXTURE, "8xh100", 16, "megatron-core", {"optimizer": "muon", "only": MESHES}),
     "experts, overlapped": (MIXTURE, "8xh100", 16, "megatron-core", {"fix": "+a2a-overlap"}),
+    "inputs in shares": (DENSE, "8xh100", 16, "deepspeed", {"fix": "+recompute:block +partitioned"}),
     "experts beside pairs": (LATENT, "16xh100", 64, "deepseek", {}),
     "images": ("resnet50", "8xv100-16", 64, "pytorch", {}),
     "volumes": ("cosmoflow", "8xv100-16", 16, "chainer", {}),

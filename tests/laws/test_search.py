@@ -87,6 +87,16 @@ def test_what_an_offloaded_optimizer_leaves_out_is_what_predict_leaves_out() -> 
         assert (said.step_seconds, said.memory_bytes) == (seconds, memory), plan
 
 
+def test_inputs_in_shares_are_what_predict_says() -> None:
+    """Of a search that is told to save the inputs of layers in shares of the tensor ranks."""
+    found = answer(TINY, batch=8, only=("dp", "tp", "pp"), trainer="deepspeed", fix="+recompute:block +partitioned")
+    rows = list(found.found.plans.rows())
+    assert rows and all("tp" in plan and "+partitioned" in plan for plan, *_ in rows)
+    for plan, seconds, memory, _ in rows:
+        said = found.predicted(parse(plan))
+        assert (said.step_seconds, said.memory_bytes) == (seconds, memory), plan
+
+
 @pytest.mark.parametrize(("trainer", "paired"), [("megatron-core", True), ("pytorch", False)])
 def test_passes_in_pairs_are_tried_where_asked_for_and_the_trainer_has_them(trainer: str, paired: bool) -> None:
     found = answer(MIXTURE, batch=8, only=("dp", "a2a_overlap"), trainer=trainer)

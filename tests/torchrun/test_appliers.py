@@ -389,7 +389,13 @@ def test_torch_gathers_and_sums_layer_by_layer_under_zero2(ranks: Ranks, plan: s
     assert sum(one.count for one in ran) == 3 * sum(one.count for one in said)  # two layers, and what is in none
 
 
-NOT_FINISHED = ("tp2 +recompute:block", "dp2 tp2:sp +recompute:block")
+NOT_FINISHED = (
+    "tp2 +recompute:block",
+    "dp2 tp2:sp +recompute:block",
+    "tp2 +recompute:block +partitioned",
+    "dp2 tp2 +recompute:block +partitioned",
+    "tp2 +recompute:block +partitioned +offload:activations",
+)
 
 
 @pytest.mark.parametrize("plan", NOT_FINISHED)

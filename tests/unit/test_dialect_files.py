@@ -194,8 +194,40 @@ def test_deepspeed_shares_saved_activations_out_among_ranks_of_a_layer(ranks: in
         "tensor_parallel": {"autotp_size": ranks},
     }
     notes = " ".join(opened(tmp_path, "ds.json", json.dumps(document)).notes)
-    assert ("keeps 1/4" in notes) == told
+    assert ("+partitioned if so" in notes) == told
+    document["pipeline"] = {"activation_checkpoint_interval": 1}
+    found = plan(opened(tmp_path, "ds.json", json.dumps(document)), ranks=8)
+    assert found == ("dp2 tp4 +recompute:block +partitioned +fp32" if told else "dp8 +recompute:block +fp32")
     assert "may change the cost" not in notes
+
+
+def test_megatron_shares_saved_activations_out(tmp_path: Path) -> None:
+    again = "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1"
+    sizes = "--tensor-model-parallel-size 4 --micro-batch-size 1 --global-batch-size 2"
+    text, more = f"python pretrain_gpt.py --bf16 {sizes} {again}", "--distribute-saved-activations"
+    found = [plan(opened(tmp_path, "a.sh", f"{text} {own}"), ranks=8) for own in ("", more)]
+    assert found[0].replace("+recompute:block", "+recompute:block +partitioned") == found[1]
+    recipe = taken_apart(parse("tp4 +recompute:block +partitioned +bf16"), batch=2, model="llama3-8b", per_node=8)
+    assert more in write(dialect("megatron-lm"), recipe).text
+
+
+@pytest.mark.parametrize(
+    ("said", "optimizer"),
+    [
+        ("", "adamw"),
+        ("--use-precision-aware-optimizer", "adamw"),
+        ("--use-precision-aware-optimizer --exp-avg-dtype bf16 --exp-avg-sq-dtype bf16", "adamw16bit"),
+        ("--use-precision-aware-optimizer --exp-avg-dtype fp16 --exp-avg-sq-dtype fp16", "adamw16bit"),
+        ("--optimizer adam --use-precision-aware-optimizer --exp-avg-dtype fp8 --exp-avg-sq-dtype fp8", "adamw8bit"),
+    ],
+)
+def test_megatron_keeps_moments_in_other_types(said: str, optimizer: str, tmp_path: Path) -> None:
+    text = f"python pretrain_gpt.py --bf16 --micro-batch-size 1 --global-batch-size 8 {said}"
+    found = opened(tmp_path, "a.sh", text)
+    recipe = found.recipe(Launch(8, 8))
+    assert recipe.optimizer == optimizer
+    again = write(dialect("megatron-lm"), recipe).text if optimizer != "adamw8bit" else "--exp-avg-dtype fp8"
+    assert ("--exp-avg-dtype" in again) == (optimizer != "adamw")
 
 
 def test_what_a_training_script_fills_in(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from foretell.oracle.causes import NO_CAUSES, Causes, Exhausted
 from foretell.oracle.explain import RULES, bottlenecks
 from foretell.oracle.predict import Prediction
 from foretell.oracle.training import Conditions
+from foretell.plan.text import parse
 
 LLAMA = "llama:layers=8,hidden=1024,heads=16,kv_heads=16,ffn=4096,vocab=32000,seq=512"
 ROOM = MemoryUse(
@@ -161,3 +162,29 @@ def test_ranks_that_split_micro_batches_have_room_with_fewer_of_them() -> None:
     split = foretell.predict("gpt2", "16xh100", "tp12 +bf16", batch=8)
     (limit,) = [one for one in split.bottlenecks if one.name == "number of ranks"]
     assert limit.why == "tensor parallelism cannot double: tp12, and at most 12 (heads)"
+
+
+SMALL = 100.0
+
+
+@pytest.mark.parametrize("largest", ["activations", "working", "states", "weights", "gradients"])
+def test_no_way_is_told_that_the_plan_takes(largest: str) -> None:
+    """Each word of a way out is missing from the plan that it is told to."""
+    words = {
+        "zero1": "zero1",
+        "zero2": "zero2",
+        "zero3": "zero3",
+        "+recompute:block": "recompute",
+        "+offload:": "offload",
+    }
+    told = 0
+    for text in ("dp8", "dp8:zero1", "dp8:zero3 +recompute:block", "dp2:zero3 tp2 pp2:1f1b +offload:optimizer +m4"):
+        use = MemoryUse(99.0, 99.0, 99.0, (99.0,), {largest: 99.0}, "now")
+        found = {one.name: one for one in bottlenecks({"forward": 1.0}, 1.0, use, SMALL, plan=parse(text))}
+        ways = found["memory"].relief
+        for word, had in words.items():
+            assert not (word in ways and had in text), (text, ways)
+            told += word in ways
+        if "zero3" in text and largest in ("states", "weights", "gradients"):
+            assert "zero" not in found["memory redundancy"].relief
+    assert told or largest == "working"

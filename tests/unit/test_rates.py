@@ -9,8 +9,9 @@ import msgspec
 import pytest
 
 import foretell as package
-from foretell.cli.rates import DIFFERS, part_name, rate_text, step_lines
+from foretell.cli.rates import DIFFERS, rate_text, step_lines
 from foretell.cost.price import priced
+from foretell.oracle.part_names import part_name
 from foretell.oracle.rates import split_breakdown, step_rates
 from foretell.oracle.request import read
 from foretell.oracle.resolve import resolve

@@ -382,6 +382,14 @@ class Told:
         return Used(self.step_seconds, self.step_seconds, self.step_seconds)
 
     @property
+    def chance(self) -> float:
+        return 1 / self.step_seconds
+
+    @property
+    def memory_band(self) -> dict[str, float]:
+        return {"always": 1.2}
+
+    @property
     def interval(self) -> tuple[float, float]:
         return self.step_seconds * 0.9, self.step_seconds * 1.1
 
@@ -404,6 +412,8 @@ def test_of_several_plans_the_mean_and_the_hull() -> None:
     assert isinstance(open_.prediction, EitherPrediction) and isinstance(stated.prediction, Told)
     assert open_.prediction.step_seconds == pytest.approx((16 * 8 * 4) ** (1 / 3))
     assert open_.prediction.interval == (4 * 0.9, 16 * 1.1)
+    assert open_.prediction.chance == open_.verdict.chance == 1 / 4  # the likeliest of them
+    assert open_.prediction.memory_band == {"always": 1.2}
     assert open_.prediction.fits and not stated.prediction.fits
     assert next(open_.memory).predicted == pytest.approx(8.0)
     found = scores(Study("mine", "llm", tuple(asked), ()), [open_, stated])

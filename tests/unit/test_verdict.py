@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foretell.cost.communicators import communicator_bytes, communicators
+from foretell.cost.communicators import Communicator, communicator_bytes, communicators, registered_bytes
 from foretell.cost.memory import MemoryUse, device_context
 from foretell.hardware.catalog import cluster
+from foretell.oracle.bands import ALWAYS
+from foretell.oracle.memory_band import ADAPTERS, LIBRARIES, REASONS, SOFTWARE, band, doubts, spread
 from foretell.oracle.predict import predict
 from foretell.oracle.resolve import PlanEvaluator
 from foretell.oracle.verdict import (
-    ENDS,
     FAILS,
     FITS,
     RETRIES,
@@ -25,12 +28,14 @@ from foretell.oracle.verdict import (
     verdict,
 )
 from foretell.plan.text import parse
+from foretell.plan.trainer import trainer
 from foretell.program.mesh import mesh
 from foretell.validation.calibrated import calibration
 from foretell.validation.score import Verdict
 from questions import asked
 
 MIB, GIB = 2**20, 2**30
+SPREAD = 0.1
 USE = MemoryUse(60.0, 66.0, 69.0, (69.0,), {}, "")
 
 
@@ -48,9 +53,9 @@ def test_what_a_run_needs_is_its_tensors_what_is_stuck_between_them_and_the_cont
 
 
 def test_the_chance_goes_with_the_room() -> None:
-    found = [chance(USE, usable) for usable in (50.0, 60.0, 70.0, 80.0)]
+    found = [chance(USE, usable, SPREAD) for usable in (50.0, 60.0, 70.0, 80.0)]
     assert found == sorted(found) and 0 < found[0] < 0.05 and found[-1] > 0.95
-    assert chance(USE, needed_bytes(USE)) == pytest.approx(0.5)
+    assert chance(USE, needed_bytes(USE), SPREAD) == pytest.approx(0.5)
 
 
 SIZES = st.floats(1e6, 1e12)
@@ -65,10 +70,36 @@ def test_the_chance_says_on_which_side_of_what_it_needs_a_run_has_room(
     use = MemoryUse(allocated, reserved, device, (device,), {}, "")
     needed = needed_bytes(use)
     most = needed * room
-    assert (chance(use, most) >= 0.5) == (most >= needed)
-    assert chance(use, needed / sure_bytes(1.0, 0.9)) == pytest.approx(0.9)
-    low, high = interval_bytes(device)
-    assert (low, high) == (device * ENDS[0], device * ENDS[1]) and low < device < high
+    assert (chance(use, most, SPREAD) >= 0.5) == (most >= needed)
+    assert chance(use, needed / sure_bytes(1.0, 0.9, SPREAD), SPREAD) == pytest.approx(0.9)
+    low, high = interval_bytes(use, most, SPREAD)
+    if most < needed:
+        assert low < device < high  # what it would take
+    else:
+        assert 0 < low <= high <= most and low <= device
+    tight = MemoryUse(allocated, STUCK * allocated, STUCK * allocated + context, (), {}, "")  # nothing is kept back
+    ends = interval_bytes(tight, float("inf"), SPREAD)
+    for end, share in zip(ends, (0.05, 0.95), strict=True):  # the interval and the chance are one thing
+        assert chance(tight, end, SPREAD) == pytest.approx(share)
+
+
+def test_less_that_is_known_is_a_wider_interval_and_a_smaller_chance() -> None:
+    spreads = [spread(reasons) for reasons in ((ALWAYS,), (ALWAYS, ADAPTERS), tuple(REASONS))]
+    assert spreads == sorted(spreads) and len(set(spreads)) == 3
+    chances = [chance(USE, 80.0, own) for own in spreads]
+    assert chances == sorted(chances, reverse=True)
+    assert math.prod(band(REASONS).values()) == pytest.approx(math.exp(1.645 * spread(REASONS)), rel=1e-3)
+
+
+def test_reasons_go_with_software_vendor_and_plan() -> None:
+    def told(name: str, device: str, plan: str) -> tuple[str, ...]:
+        return doubts(trainer(name), cluster(device).device, parse(plan))
+
+    assert told("megatron-core", "8xh100", "dp8") == (ALWAYS,)
+    assert told("fsdp", "8xmi300x", "dp8 +lora16") == (ALWAYS, LIBRARIES, ADAPTERS)
+    assert told("megatron-lm-2021", "8xa100-80", "dp8") == (ALWAYS, SOFTWARE)
+    assert told("torchtitan-2025", "8xh100", "dp8") == (ALWAYS,)  # the same software as today's
+    assert told("pytorch", "4xcpu", "dp4") == (ALWAYS,)
 
 
 def test_what_was_measured_of_communicators() -> None:
@@ -91,6 +122,15 @@ def test_communicators_by_number_and_kind() -> None:
     assert held("8xl40s", "dp8")["dp", "collective"] == 12 + 2 * 28
 
 
+def test_hybrid_ep_has_room_for_all_tokens_of_its_group() -> None:
+    """DeepSeek-V3, 64 ranks in one NVLink domain, 4,096 tokens each in 16 bits with weights of 256 experts in 32."""
+    rack = Communicator("ep", "exchange", 64, 64)
+    assert registered_bytes(rack, 4096, 7168, 256) == 64 * 4096 * (2 * 7168 + 4 * 256)
+    nodes = Communicator("ep", "exchange", 16, 8)  # half of the experts to a node, whose rows come from one other node
+    one = 2 * 7168 + 4 * 128
+    assert registered_bytes(nodes, 4096, 7168, 256) == 16 * 4096 * one + 4096 * (2 * 7168 + 3 * one)
+
+
 def test_contexts_go_with_the_multiprocessors() -> None:
     assert device_context(cluster("8xh100").device) == 3 * 132 * MIB
     small, large = (predicted(on, "dp1 +bf16") for on in ("1xa100-80", "1xh100"))
@@ -102,7 +142,7 @@ def predicted(on: str, plan: str) -> dict[str, float]:
     found = predict(PlanEvaluator(question).setting(parse(plan)), cluster(on))
     assert found.needed_bytes <= found.memory_bytes == pytest.approx(sum(found.memory.by_kind.values()))
     assert (found.verdict == FITS) == found.fits
-    assert found.memory_interval == interval_bytes(found.memory_bytes)
+    assert found.memory_interval == interval_bytes(found.memory, found.most, spread(found.memory_band))
     return found.memory.by_kind
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from foretell.hardware.cluster import PROCESSORS
+from foretell.oracle.bands import ALWAYS
 from foretell.oracle.part_names import part_name
 from foretell.oracle.rates import split_breakdown, step_rates
 from foretell.oracle.verdict import FITS, RETRIES
@@ -42,9 +43,17 @@ def step_lines(found: Prediction) -> Lines:
         ("rate", rate_text(found)),
         ("", flops_text(found)),
         ("memory", memory_text(found)),
-        ("", f"likely {' to '.join(map(show_bytes, found.memory_interval))}"),
+        ("", likely_text(found)),
         ("", f"peak during {found.memory.peak_moment}"),
     ]
+
+
+def likely_text(found: Prediction) -> str:
+    """likely 50.7 GiB to 76.8 GiB; with why, where it is wider than for any run."""
+    wider = ", ".join(reason for reason in found.memory_band if reason != ALWAYS)
+    return f"likely {' to '.join(map(show_bytes, found.memory_interval))}" + (
+        f" (less is known: {wider})" if wider else ""
+    )
 
 
 def batch_text(found: Prediction) -> str:

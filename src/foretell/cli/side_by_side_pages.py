@@ -20,6 +20,8 @@ def page(runs: list[SideBySide]) -> str:
     """A table for each unit, a line that counts, and a paragraph for each run that is off."""
     units = dict.fromkeys(one.unit for one in runs)
     tables = [_table(unit, [one for one in runs if one.unit == unit]) for unit in units]
+    before = any(one.memory_before for one in runs)
+    tables += _memory([one for one in runs if before or one.memory_published], before)
     off = [one for one in runs if one.off]
     notes = ["\n".join(folded(f"{one.case}: {_why(one)}") for one in off)] if off else []
     return "\n\n".join([*tables, folded(_count(runs)), *notes])
@@ -43,6 +45,29 @@ def _line(one: SideBySide) -> list[str]:
         "-" if one.inside is None else _yes(one.inside),
         _yes(one.fits),
     ]
+
+
+def _memory(runs: list[SideBySide], before: bool) -> list[str]:
+    """What was printed, what was foretold once, and what is: of the number that was printed, else of the device."""
+    header = ["memory, GiB", "again", "printed", *["before"] * before, "now", "error", "usable", "verdict"]
+    rows = [
+        [
+            one.case,
+            one.again,
+            _gib(one.memory_published),
+            *[_gib(one.memory_before)] * before,
+            _gib(one.memory_like or one.memory_bytes or 0.0),
+            f"{100 * (one.memory_like / one.memory_published - 1):+.0f}%" if one.memory_like else "-",
+            _gib(one.usable or 0.0),
+            one.verdict or "refused",
+        ]
+        for one in runs
+    ]
+    return [table(header, rows)] if rows else []
+
+
+def _gib(size: float) -> str:
+    return figure(size / 2**30) if size else "-"
 
 
 def _count(runs: list[SideBySide]) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -109,19 +110,21 @@ def memory_lines(scores: MemoryScores, more: bool) -> list[str]:
         "",
         "Absolute errors of printed memory, every source with the same weight: source:",
         "mean without it; median: of the same; bias: its median, with its sign; inside:",
-        "share in the interval, whose ends the other sources taught.",
-        *_ends(scores.ends),
+        "share in the interval, whose widths the other sources taught.",
+        *_widths(scores.widths),
     ]
 
 
-def _ends(learnt: tuple[float, float] | None) -> list[str]:
-    """Where the interval ends, as all sources teach it."""
+def _widths(learnt: Mapping[str, float] | None) -> list[str]:
+    """How wide the interval is by reason, as it ships and as all sources teach it."""
     if learnt is None:
         return []
-    from foretell.oracle.verdict import ENDS
+    from foretell.oracle.memory_band import REASONS, WIDTHS
 
-    shipped = f"Its ends are {ENDS[0]:.2f} and {ENDS[1]:.2f} times what is predicted;"
-    return [shipped, f"all sources together teach {learnt[0]:.2f} and {learnt[1]:.2f}."]
+    rows = [
+        [reason, *(f"{math.exp(one[reason]):.2f}" for one in (WIDTHS, learnt)), REASONS[reason]] for reason in learnt
+    ]
+    return ["", table(["width, times", "ships", "taught", "why"], rows)]
 
 
 def _memory_table(title: str, scores: Sequence[MemoryScore]) -> str:

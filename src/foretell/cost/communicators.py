@@ -136,6 +136,20 @@ def forwarding_bytes(own: Communicator, elements: int) -> float:
     return float(FORWARDING_CHANNELS * (inside + between) * row)
 
 
+def registered_bytes(own: Communicator, tokens: float, elements: int, experts: int) -> float:
+    """What HybridEP holds on a rank that has so many tokens of so many 16-bit numbers, of a model's `experts`.
+
+    Room for all tokens of the group, should all go to one rank, with a weight in 32 bits for each expert of a node; the
+    same memory takes them on their way back. Over a network besides what comes from each other node, on both ways and
+    summed, and what is sent (DeepEP, branch hybrid-ep, csrc/hybrid_ep/hybrid_ep.cu: allocate_buffer_for_dispatch,
+    allocate_buffer_for_combine; max_num_of_tokens_for_experts).
+    """
+    nodes = -(-own.ranks // own.near)
+    row = 2 * elements + 4 * experts / nodes
+    between = tokens * (2 * elements + 3 * (nodes - 1) * row) if nodes > 1 else 0.0
+    return tokens * own.ranks * row + between
+
+
 FAST: Final = ("nvlink", "xgmi")
 
 MOST_FAST: Final = 7

@@ -13,19 +13,25 @@ from typing import NamedTuple
 import msgspec
 
 from foretell.caches import forgettable
-from foretell.cost.communicators import Communicator, communicator_bytes, communicators, forwarding_bytes
+from foretell.cost.communicators import (
+    Communicator,
+    communicator_bytes,
+    communicators,
+    forwarding_bytes,
+    registered_bytes,
+)
 from foretell.hardware.cluster import Cluster, Device
 from foretell.hardware.members import architecture
 from foretell.model.graph import Graph
 from foretell.model.layers import layers
-from foretell.model.matrices import trained_elements
+from foretell.model.matrices import one_of_each, trained_elements
 from foretell.model.optimizer import optimizer
 from foretell.model.resize import SAMPLE
 from foretell.plan.axis_names import AxisName
 from foretell.plan.figures import look_up_depth
 from foretell.plan.policies.offload import Offload
 from foretell.plan.policies.precision import Precision
-from foretell.plan.reach import row_elements
+from foretell.plan.reach import reach, row_elements
 from foretell.plan.setting import Setting
 from foretell.plan.storage import STORAGES
 from foretell.plan.strategies.data import Data
@@ -104,7 +110,8 @@ def memory_constants(
     shares = _stored_in_shares(setting)
     data = product(axis.ranks for axis in axes if axis.name in ("dp", "shard", "ep", "cp"))
     talking = communicators(axes, cluster) if alive.communicators else ()
-    buffers = float(sum(_buffers(setting, one, cluster) for one in talking))
+    some = samples if somewhere(samples) else setting.graph.batch
+    buffers = float(sum(_buffers(setting, one, cluster, some) for one in talking))
     context = alive.context + device_context(cluster.device) + buffers
     found = MemoryConstants(
         made=float(alive.new_gradients),
@@ -112,8 +119,9 @@ def memory_constants(
         fresh=stored.transient_gradient,
         cached=alive.cached_gradients if shares else 0.0,
         gathered=(alive.gather if shares else _update_copies(setting)) + _wide_gradients(setting, axes, data),
-        workspace=look_up(alive.workspace, *architecture(cluster.device.architecture).words) * MIB,
-        streams=_held_back(setting, samples if somewhere(samples) else setting.graph.batch),
+        workspace=look_up(alive.workspace, *architecture(cluster.device.architecture).words) * MIB
+        + _dummies(setting, axes),
+        streams=_held_back(setting, some),
         limit=(usable_bytes(setting.trainer, cluster) - context) / alive.reserved,
         reserved=alive.reserved,
         context=context,
@@ -122,12 +130,21 @@ def memory_constants(
     return _on_processor(setting, axes, cluster, found) if cluster.device.is_processor else found
 
 
-def _buffers(setting: Setting, own: Communicator, cluster: Cluster) -> float:
-    """What a group of ranks holds to talk to one another: rows of experts may go by a library of their own."""
+def _buffers(setting: Setting, own: Communicator, cluster: Cluster, samples: Quantity) -> float:
+    """What a group of ranks holds to talk to one another: rows of experts may go by a library of their own.
+
+    Where several numbers of samples are asked about at once, it is of the largest.
+    """
     data = setting.plan.axis(Data)
     way = (data.dispatch if data else "") or setting.trainer.experts.dispatch
     if own.axis == AxisName.EP and own.kind == "exchange" and way == "deepep":
         return forwarding_bytes(own, row_elements(setting.graph))
+    if own.axis == AxisName.EP and own.kind == "exchange" and way == "hybridep":
+        elements, routed = row_elements(setting.graph), reach(setting.graph)
+        most: float = max(samples) if hasattr(samples, "__len__") else samples
+        return registered_bytes(
+            own, _hidden_elements(setting, most) / elements, elements, routed.experts if routed else 0
+        )
     return communicator_bytes(own, cluster)
 
 
@@ -227,6 +244,13 @@ def _wide_gradients(setting: Setting, axes: tuple[MeshAxis, ...], data: int) -> 
         held = trained_elements(setting.graph) / product(axis.ranks for axis in axes)
         share *= min(1.0, alive.update_group / max(1.0, held))
     return alive.update_shared * share
+
+
+def _dummies(setting: Setting, axes: tuple[MeshAxis, ...]) -> float:
+    """Tensors that autograd gets in place of gradients: those of experts and of what tensor ranks divide are shares."""
+    each = setting.trainer.memory.dummy_gradients
+    divided = product(axis.ranks for axis in axes if axis.name == AxisName.TP)
+    return each * one_of_each(setting.graph) / divided if each else 0.0
 
 
 def _buckets(setting: Setting, data: int) -> float:

@@ -57,6 +57,11 @@ def common(at: Place, absent: Any = None) -> tuple[Correspondence, ...]:
             also=((DISTRIBUTED, {at("use_tp_pp_dp_mapping"): False}),),
         ),
         _recompute(at, absent),
+        Formula(
+            (at("distribute_saved_activations"),),
+            lambda recipe: {at("distribute_saved_activations"): True} if recipe.partitioned else {},
+            lambda document: {"partitioned": bool(document.get(at("distribute_saved_activations")))},
+        ),
         KeyChoice(
             "offload", {("optimizer",): {at("optimizer_cpu_offload"): True}}, default=(),
             also=(((), {at("optimizer_cpu_offload"): False}),),

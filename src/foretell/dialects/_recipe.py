@@ -24,6 +24,7 @@ from foretell.plan.policies.loss import Loss
 from foretell.plan.policies.microbatches import Microbatches
 from foretell.plan.policies.offload import Offload
 from foretell.plan.policies.overlap import Overlap
+from foretell.plan.policies.partitioned import Partitioned
 from foretell.plan.policies.precision import Precision
 from foretell.plan.policies.recompute import Recompute
 from foretell.plan.policies.targets import Targets
@@ -86,6 +87,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
     task: str = ""  # a method after pre-training, `foretell align`'s word; empty: on the next token
     answers: int = 0  # to each prompt, where the task writes them; the batch then counts answers
     recompute: str = "none"  # or attention, block, full, every2, first4, ...
+    partitioned: bool = False  # whether the inputs of layers that run again are saved in shares among tensor ranks
     offload: tuple[str, ...] = ()
     overlap: str = "trainer"
     a2a_overlap: bool = False  # whether rows of experts travel beside a pass of another micro-batch
@@ -229,6 +231,8 @@ def _policy_figures(policy: Policy) -> dict[str, Any]:
             return {"last": policy.last}
         case Recompute():
             return {"recompute": policy.option}
+        case Partitioned():
+            return {"partitioned": policy.on}
         case Offload():
             return {"offload": policy.moved}
         case Overlap():
@@ -268,6 +272,7 @@ def put_together(recipe: Recipe) -> Plan:
         Variant(how=recipe.variant),
         Train(last=recipe.last),
         Recompute.of_option(recipe.recompute),
+        Partitioned(on=recipe.partitioned),
         Offload(moved=recipe.offload),
         Overlap(when=recipe.overlap),
         A2AOverlap(on=recipe.a2a_overlap),

@@ -72,13 +72,16 @@ def _partitioned(document: Document) -> Figures:
     """What checkpoints save, in shares among the ranks of a layer; alone, one keeps all of it.
 
     DeepSpeed (02f59ea), deepspeed/runtime/activation_checkpointing/checkpointing.py: partition_activations is over the
-    model-parallel group, and gather_partitioned_activations gathers nothing where that is one rank.
+    model-parallel group, and gather_partitioned_activations gathers nothing where that is one rank. Without checkpoints
+    of each layer a plan has none to share, and the script may have them all the same.
     """
     ranks = document.get("tensor_parallel.autotp_size") or 1
     if not document.get(_PARTITIONED) or ranks == 1:
         return {}
-    told = f"{_PARTITIONED} is in no plan: memory has all of what a rank keeps 1/{ranks} of between the passes"
-    return {NOTES: (told,)}
+    if int(document.get("pipeline.activation_checkpoint_interval", 0)) != 1:
+        told = f"{_PARTITIONED}: the file does not say that each layer runs again; +recompute:block +partitioned if so"
+        return {NOTES: (told,)}
+    return {"partitioned": True}
 
 
 _PARTITIONED: Final = "activation_checkpointing.partition_activations"
@@ -179,7 +182,7 @@ DIALECT = Dialect(
         KeyChoice("exchange", {"alltoall": {}}, default="alltoall"),
         Same("pipeline.stages", "pipeline", 1, told=False),
         Formula(("pipeline.activation_checkpoint_interval",), _interval, _recomputed),
-        Formula((_PARTITIONED,), lambda recipe: {}, _partitioned),
+        Formula((_PARTITIONED,), lambda recipe: {_PARTITIONED: True} if recipe.partitioned else {}, _partitioned),
         _OPTIMIZERS,
         Formula((), lambda recipe: {}, lambda document: {"ranks": document.get(STARTED)}),
     ),

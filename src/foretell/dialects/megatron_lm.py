@@ -7,6 +7,9 @@ tp, the last innermost (`order="tp-cp-ep-dp-pp"` in megatron/core/parallel_state
 
 from __future__ import annotations
 
+import dataclasses
+from typing import Any, Final
+
 from foretell.dialects._dialect import Dialect
 from foretell.dialects._megatron import common
 from foretell.dialects._megatron_free import FREE, REFUSED, UNLIKE
@@ -58,6 +61,34 @@ def _variables(recipe: Recipe) -> dict[str, str]:
     return {"CUDA_DEVICE_MAX_CONNECTIONS": "1"} if wanted else {}
 
 
+_AWARE: Final = "use-precision-aware-optimizer"
+_WORDS: Final = optimizer_words("megatron-lm", "optimizer", "adamw")
+
+
+def _moments(form: str) -> dict[str, Any]:
+    return {_AWARE: True, "exp-avg-dtype": form, "exp-avg-sq-dtype": form}
+
+
+_OPTIMIZERS: Final = dataclasses.replace(
+    _WORDS,
+    words={
+        "adamw16bit": {"optimizer": "adam", **_moments("bf16")},
+        **{name: {**keys, _AWARE: None} for name, keys in _WORDS.words.items()},
+    },
+    also=(
+        *(("adamw16bit", _moments(form)) for form in ("bf16", "fp16")),
+        ("adamw", {_AWARE: True, "exp-avg-dtype": None, "exp-avg-sq-dtype": None}),
+    ),
+    near=(
+        (
+            "adamw8bit",
+            _moments("fp8"),
+            "moments in fp8 are taken for those of adamw8bit: a byte each, and scales of blocks where these have one",
+        ),
+    ),
+)
+"""Adam's moments in other types (megatron/core/optimizer/optimizer_config.py: exp_avg_dtype, exp_avg_sq_dtype)."""
+
 DIALECT = Dialect(
     name="megatron-lm",
     summary="options of Megatron-LM's pretrain_gpt.py, as a script",
@@ -80,7 +111,7 @@ DIALECT = Dialect(
             default="fp32",
             also=(("fp8", {"bf16": True, "fp8-format": "hybrid"}), ("fp8", {"bf16": True, "fp8-format": "e4m3"})),
         ),
-        optimizer_words("megatron-lm", "optimizer", "adamw"),
+        _OPTIMIZERS,
         Formula(_KEYS, lambda recipe: written(recipe, _at), _shape),
         Formula((), lambda recipe: {}, started),
     ),

@@ -70,6 +70,22 @@ def hidden_matrices(graph: Graph, tables: bool = False) -> tuple[WeightMatrix, .
     return tuple(found.values())
 
 
+@forgettable
+@functools.lru_cache(maxsize=64)
+def one_of_each(graph: Graph) -> int:
+    """Elements of trained matrices of layers, one of those that are at one place of a layer and of one size."""
+    names, found = layers(graph), dict[tuple[str, int, int], int]()
+    for node, home, number in _reads(graph):
+        tensor = graph.blocks[home].tensors[number]
+        layer = next((name for name in names if tensor.name.startswith(f"{name}.")), "")
+        if layer and tensor.trainable:
+            sizes, stacked, rows = [dim.size for dim in tensor.dims], stacked_dims(node), row_dims(node)
+            if (columns := product(sizes[rows:])) > 1:
+                each = product(sizes[stacked:rows])
+                found[tensor.name.removeprefix(layer), each, columns] = each * columns
+    return sum(found.values())
+
+
 def _reads(graph: Graph) -> Iterator[tuple[Node, int, int]]:
     """Operators with what they read: the block and the number of the tensor whose memory it is."""
     for at, block in enumerate(graph.blocks):

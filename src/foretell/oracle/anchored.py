@@ -167,7 +167,7 @@ def _answer(
         "narrower": () if band else plain.narrower,
         "memory": use,
         "memory_bytes": use.device,
-        **told_memory(use, plain.usable, plain.most),
+        **told_memory(use, plain.usable, plain.most, plain.memory_band),
         "provenance": {**plain.provenance, "interval": told},
         "findings": findings,
     }

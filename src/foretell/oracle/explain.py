@@ -13,7 +13,9 @@ import msgspec
 
 from foretell.cost.memory import MemoryUse
 from foretell.oracle.causes import NO_CAUSES, Causes, Exhausted
+from foretell.oracle.relief import WAYS, relief
 from foretell.oracle.training import Training
+from foretell.plan.plan import Plan
 from foretell.units import show_percent
 
 LAYERWISE = ("tp", "filter", "channel", "cp", "ep")
@@ -50,7 +52,7 @@ class Rule(NamedTuple):
     belongs: Callable[[str], bool]  # which keys of the breakdown it adds up
     least: float
     why: str
-    relief: str
+    relief: str  # or what of, where it depends on the plan (`oracle.relief`)
 
 
 def _along(*axes: str) -> Callable[[str], bool]:
@@ -76,7 +78,7 @@ RULES = (
     Rule("host", "bottleneck", _is("host"), 0.10, "the GPU waits for kernel launches",
          "+compiled or +captured, larger micro-batches, a smaller TP degree"),
     Rule("recomputation", "limit", _is("recompute"), 0.15, "activations are recomputed in the backward pass",
-         "+recompute:attention or none, if memory allows"),
+         "recompute"),
     Rule("input", "bottleneck", _is("input"), WORTH, "the GPUs wait for the data loader",
          "more data-loader workers or decoded data (--input-rate), a smaller batch, or more nodes"),
     Rule("copies to the host", "bottleneck", _is("other"), WORTH, "offloaded tensors come and go",
@@ -84,7 +86,7 @@ RULES = (
     Rule("paging", "bottleneck", _is("paging"), WORTH, "memory beyond the device goes to the host and comes back",
          "fewer samples at a time, +recompute, or more ranks"),
     Rule("weight update", "limit", _is("optimizer"), 0.10, "the optimizer step",
-         "zero1, which shards it, or a larger batch"),
+         "update"),
 )  # fmt: skip
 
 
@@ -95,12 +97,16 @@ def bottlenecks(
     capacity: float,
     causes: Causes = NO_CAUSES,
     run: Training | None = None,
+    plan: Plan | None = None,
 ) -> Iterator[Bottleneck]:
-    """The rules that fire for a prediction, largest share first; then axes that can have no more ranks."""
-    fired = [bottleneck for rule in RULES if (bottleneck := _fired(rule, breakdown, step))]
+    """The rules that fire for a prediction, largest share first; then axes that can have no more ranks.
+
+    What would relieve them is less than that of any plan by what `plan` does already.
+    """
+    fired = [bottleneck for rule in RULES if (bottleneck := _fired(rule, breakdown, step, plan))]
     found = [_split_bubble(one, causes.uneven) if one.name == BUBBLE else one for one in fired]
-    found += list(_memory(memory, capacity))
-    found += list(_behind(causes, step))
+    found += list(_memory(memory, capacity, plan))
+    found += list(_behind(causes, step, plan))
     found += list(_whole_run(run)) if run else []
     yield from sorted(found, key=lambda bottleneck: -bottleneck.share)
     yield from _exhausted(causes)
@@ -120,7 +126,7 @@ FORWARD: Mapping[str, Mapping[str, str]] = {
 """Advice that is another one without gradients, states and kept activations."""
 
 
-def _behind(causes: Causes, step: float) -> Iterator[Bottleneck]:
+def _behind(causes: Causes, step: float, plan: Plan | None) -> Iterator[Bottleneck]:
     """Causes that are no key of the breakdown."""
     if causes.congestion >= WORTH * step:
         share = causes.congestion / step
@@ -128,21 +134,20 @@ def _behind(causes: Causes, step: float) -> Iterator[Bottleneck]:
             f"messages take up to {causes.slowdown:.1f} times as long as alone on idle links: "
             f"{_share(share, 'the step', WORTH)}"
         )
-        relief = "fewer groups that use the network at once (a larger inner axis), more NICs, or a faster network"
-        yield Bottleneck("network congestion", "bottleneck", share, why, relief)
+        fewer = "fewer groups that use the network at once (a larger inner axis), more NICs, or a faster network"
+        yield Bottleneck("network congestion", "bottleneck", share, why, fewer)
     if causes.imbalance >= WORTH * step:
         share = causes.imbalance / step
         why = (
             f"stage imbalance: the slowest pipeline rank computes {causes.unevenness:.2f} times as long as the mean, "
             f"{_share(share, 'the step', WORTH)}"
         )
-        relief = "another split of the layers (pp4:1f1b,split=...), an interleaved schedule, or fewer stages"
-        yield Bottleneck("workload balancing", "limit", share, why, relief)
+        other = "another split of the layers (pp4:1f1b,split=...), an interleaved schedule, or fewer stages"
+        yield Bottleneck("workload balancing", "limit", share, why, other)
     if causes.redundant >= WORTH * step:
         share = causes.redundant / step
         why = f"operators that are replicated, not sharded, over an axis: at least {_share(share, 'the step', WORTH)}"
-        relief = "tp:sp, a trainer that keeps the logits sharded (--trainer), or a smaller degree"
-        yield Bottleneck("computation redundancy", "bottleneck", share, why, relief)
+        yield Bottleneck("computation redundancy", "bottleneck", share, why, relief("replicated", plan))
 
 
 def _whole_run(run: Training) -> Iterator[Bottleneck]:
@@ -186,12 +191,14 @@ KINDS = {
 """Axes as people say them."""
 
 
-def _fired(rule: Rule, breakdown: Mapping[str, float], step: float) -> Bottleneck | None:
+def _fired(rule: Rule, breakdown: Mapping[str, float], step: float, plan: Plan | None) -> Bottleneck | None:
     share = sum(seconds for key, seconds in breakdown.items() if rule.belongs(key)) / step
     if share < rule.least:
         return None
     why = f"{rule.why}: {_share(share, 'the step', rule.least)}"
-    return Bottleneck(rule.name, rule.kind, share, why, rule.relief)
+    return Bottleneck(
+        rule.name, rule.kind, share, why, relief(rule.relief, plan) if rule.relief in WAYS else rule.relief
+    )
 
 
 def _split_bubble(bubble: Bottleneck, uneven: float) -> Bottleneck:
@@ -209,14 +216,12 @@ def _share(value: float, whole: str, least: float) -> str:
     return f"{show_percent(value, 0)} of {whole} (threshold {show_percent(least, 0)})"
 
 
-def _memory(memory: MemoryUse, capacity: float) -> Iterator[Bottleneck]:
+def _memory(memory: MemoryUse, capacity: float, plan: Plan | None) -> Iterator[Bottleneck]:
     share = memory.device / capacity
     if share > FULL:
         why = f"{_share(share, 'device memory', FULL)}, during {memory.peak_moment}"
         largest = max(memory.by_kind, key=lambda kind: memory.by_kind[kind])
-        yield Bottleneck(
-            "memory", "bottleneck", share, why, RELIEF.get(largest, "more ranks, or smaller micro-batches")
-        )
+        yield Bottleneck("memory", "bottleneck", share, why, relief(largest, plan))
     tensors = (memory.device - memory.reserved + memory.allocated) / capacity
     if share > FULL and tensors <= FULL:
         why = (
@@ -224,21 +229,12 @@ def _memory(memory: MemoryUse, capacity: float) -> Iterator[Bottleneck]:
             f"{show_percent(share - tensors, 0)}: above {show_percent(FULL, 0)} together the allocator stalls, "
             f"or fails despite free memory"
         )
-        relief = "expandable_segments:True (PYTORCH_CUDA_ALLOC_CONF), or smaller micro-batches"
-        yield Bottleneck("memory stalling", "bottleneck", share - tensors, why, relief)
+        whole = "expandable_segments:True (PYTORCH_CUDA_ALLOC_CONF), or smaller micro-batches"
+        yield Bottleneck("memory stalling", "bottleneck", share - tensors, why, whole)
     states = sum(memory.by_kind.get(kind, 0.0) for kind in KEPT)
     if states > 0.5 * memory.device and memory.device > 0.5 * capacity:
         why = (
             f"weights, gradients and optimizer states are {show_percent(states / memory.device, 0)} of a rank's memory "
             f"(threshold 50 %)"
         )
-        yield Bottleneck("memory redundancy", "bottleneck", states / capacity, why, "zero1, zero2 or zero3")
-
-
-RELIEF = {
-    "activations": "+recompute:block, smaller micro-batches, or TP and CP",
-    "working": "smaller micro-batches, or TP (which shards the vocabulary too)",
-    "states": "zero1, or +offload:optimizer",
-    "weights": "zero3, TP or PP",
-    "gradients": "zero2",
-}
+        yield Bottleneck("memory redundancy", "bottleneck", states / capacity, why, relief("redundancy", plan))

@@ -320,6 +320,7 @@ def _joined(
         memory_bytes=fullest.memory_bytes,
         memory=fullest.memory,
         memory_interval=fullest.memory_interval,
+        memory_band=fullest.memory_band,
         capacity=fullest.capacity,
         usable=fullest.usable,
         needed_bytes=fullest.needed_bytes,

@@ -17,6 +17,7 @@ from foretell.cost.memory import MemoryUse, memory_constants, most_bytes, usable
 from foretell.cost.price import PricedProgram, priced_on_kinds
 from foretell.errors import BadInput
 from foretell.hardware.cluster import Cluster
+from foretell.oracle.memory_band import doubts, spread
 from foretell.oracle.predict import Prediction, predict_priced, stage_work, told_memory
 from foretell.oracle.request import Request
 from foretell.oracle.resolve import Resolved, resolve
@@ -106,7 +107,9 @@ class MixedStages(NamedTuple):
         worst = max(peaks, key=lambda one: (one.outcome, one.filled))
         memory = msgspec.structs.replace(worst.memory, by_stage=by_stage)
         told = {"memory_bytes": memory.device, "memory": memory, "capacity": worst.place.device.memory_bytes}
-        told |= {"usable": worst.usable, "most": worst.most} | told_memory(memory, worst.usable, worst.most)
+        told |= {"usable": worst.usable, "most": worst.most} | told_memory(
+            memory, worst.usable, worst.most, worst.doubts
+        )
         return told | {"chance": min(one.likely for one in peaks)}
 
     def _own(self, kind: int) -> list[int]:
@@ -129,6 +132,10 @@ class StagePeak(NamedTuple):
         return most_bytes(self.setting.trainer, self.place)
 
     @property
+    def doubts(self) -> tuple[str, ...]:
+        return doubts(self.setting.trainer, self.place.device, self.setting.plan)
+
+    @property
     def outcome(self) -> int:
         return VERDICTS.index(verdict(self.memory, self.usable, self.most))
 
@@ -138,7 +145,7 @@ class StagePeak(NamedTuple):
 
     @property
     def likely(self) -> float:
-        return chance(self.memory, self.most)
+        return chance(self.memory, self.most, spread(self.doubts))
 
 
 def _peak_of(known: PricedProgram, asked: Resolved, own: list[int]) -> StagePeak:

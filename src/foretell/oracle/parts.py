@@ -36,6 +36,7 @@ from foretell.plan.policies.execution import Execution
 from foretell.plan.policies.imbalance import Imbalance
 from foretell.plan.policies.offload import Offload
 from foretell.plan.policies.overlap import Overlap
+from foretell.plan.policies.partitioned import Partitioned
 from foretell.plan.policies.precision import Precision
 from foretell.plan.policies.recompute import Recompute
 from foretell.plan.policy import Policy
@@ -113,10 +114,17 @@ class Parts:
     def chosen(self, policies: tuple[Policy, ...]) -> PolicySet:
         plan = Plan(policies=policies)
         offload, precision, recompute = plan.policy(Offload), plan.policy(Precision), plan.policy(Recompute)
-        local = (recompute.rule.of_one_layer(), offload.activations, plan.policy(Imbalance), plan.policy(BatchNorm))
+        divided = plan.policy(Partitioned)
+        local = (
+            recompute.rule.of_one_layer(),
+            offload.activations,
+            plan.policy(Imbalance),
+            plan.policy(BatchNorm),
+            divided,
+        )
         care = (offload.optimizer, offload.weights, precision, plan.policy(Bucket), plan.policy(Compression))
         execution = (plan.policy(Execution), plan.policy(Overlap), plan.policy(A2AOverlap))
-        numbers = map(self.number, (local, (recompute, offload.activations), care, execution))
+        numbers = map(self.number, (local, (recompute, offload.activations, divided), care, execution))
         return PolicySet(policies, plan, *numbers)
 
     def number(self, value: Hashable) -> int:

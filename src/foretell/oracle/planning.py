@@ -16,6 +16,7 @@ from foretell.cost.memory import most_bytes, usable_bytes
 from foretell.errors import BadInput
 from foretell.hardware.cluster import Cluster
 from foretell.oracle.ladder import usual_precision
+from foretell.oracle.memory_band import doubts, spread
 from foretell.oracle.predict import Prediction, predict
 from foretell.oracle.priced_plans import Candidate
 from foretell.oracle.proposals import GROWTH, grown
@@ -150,7 +151,7 @@ def answered_best(questions: Sequence[Request]) -> PlanningAnswer:
 def head_room(question: Request, space: Space, capacity: float) -> float:
     """Bytes that a plan which is sure to fit fills at most. Who says how much may be used has said it already."""
     usable, most = (size(space.trainer, space.cluster) for size in (usable_bytes, most_bytes))
-    return min(capacity, question.effort.room(usable, most))
+    return min(capacity, question.effort.room(usable, most, spread(doubts(space.trainer, space.cluster.device))))
 
 
 def nearest(answers: Sequence[PlanningAnswer]) -> PlanningAnswer:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -17,6 +17,7 @@ from foretell.oracle.advice import harmless
 from foretell.oracle.causes import causes, rank_work
 from foretell.oracle.evidence import evidence
 from foretell.oracle.explain import Bottleneck, bottlenecks, of_forward
+from foretell.oracle.memory_band import band, doubts, spread
 from foretell.oracle.similar import SimilarAccuracy, accuracy
 from foretell.oracle.training import STEP_ALONE, Training, TrainingRun, step_input, whole
 from foretell.oracle.verdict import FAILS, FITS, RETRIES, chance, interval_bytes, needed_bytes, verdict
@@ -65,7 +66,8 @@ class Prediction(Observation, frozen=True, kw_only=True):
     interval: tuple[float, float]  # seconds
     band: dict[str, float]  # why it is so wide: factors by reason, whose product lies either way
     narrower: tuple[str, ...]  # what would narrow it
-    memory_interval: tuple[float, float]  # bytes the device reports with room to spare: 5 % lie below, 5 % above
+    memory_interval: tuple[float, float]  # bytes that the device reports: 5 % lie below, 5 % above
+    memory_band: dict[str, float]  # why it is so wide: factors by reason (`oracle.memory_band`)
     fits: bool
     verdict: str  # fits, fits with retries, fails: see `oracle.verdict`
     needed_bytes: float  # that a device must have at least for it not to fail
@@ -91,11 +93,17 @@ class Prediction(Observation, frozen=True, kw_only=True):
         yield "memory", f"{room}{short[self.verdict]}"
 
 
-def told_memory(used: MemoryUse, usable: float, most: float) -> dict[str, Any]:
-    """The fields of a prediction that say whether memory is enough."""
-    told = verdict(used, usable, most)
-    more = {"needed_bytes": needed_bytes(used), "chance": chance(used, most)}
-    return {"memory_interval": interval_bytes(used.device), "fits": told == FITS, "verdict": told, **more}
+def told_memory(used: MemoryUse, usable: float, most: float, reasons: Collection[str]) -> dict[str, Any]:
+    """The fields of a prediction that say whether memory is enough, with the reasons to doubt it."""
+    told, wide = verdict(used, usable, most), spread(reasons)
+    return {
+        "memory_interval": interval_bytes(used, most, wide),
+        "memory_band": band(reasons),
+        "fits": told == FITS,
+        "verdict": told,
+        "needed_bytes": needed_bytes(used),
+        "chance": chance(used, most, wide),
+    }
 
 
 T = TypeVar("T", bound=Prediction)
@@ -151,7 +159,7 @@ def predict_priced(plan: PricedProgram, setting: Setting, cluster: Cluster, run:
         interval=(low, high),
         band=known.reasons_told(),
         narrower=known.narrower(),
-        **told_memory(used, usable, most),
+        **told_memory(used, usable, most, doubts(setting.trainer, device, setting.plan)),
         capacity=device.memory_bytes,
         usable=usable,
         most=most,
@@ -201,7 +209,8 @@ def _limits(plan: PricedProgram, cluster: Cluster, found: Prediction, slower: fl
     why = causes(plan.program, plan.prices, found.breakdown, lambda kind: slower * _compute(plan, kind))
     why = why._replace(redundant=slower * why.redundant, uneven=found.imbalance)
     memory = cluster.device.memory_bytes
-    limits = bottlenecks(found.breakdown, found.step_seconds, found.memory, memory, why, found.training)
+    told = plan.program.plan
+    limits = bottlenecks(found.breakdown, found.step_seconds, found.memory, memory, why, found.training, told)
     return tuple(map(of_forward, limits) if found.forward else limits)
 
 

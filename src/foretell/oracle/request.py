@@ -82,11 +82,12 @@ class SearchEffort(msgspec.Struct, frozen=True, kw_only=True):
         """That of each of several searches which together take as long as one may."""
         return msgspec.structs.replace(self, seconds=self.seconds / max(1, searches))
 
-    def room(self, usable: float, most: float) -> float:
-        """Bytes that such plans fill at most, where a run fills so many with room to spare, and can hold so many."""
+    def room(self, usable: float, most: float, spread: float) -> float:
+        """Bytes that such plans fill at most, where a run fills so many with room to spare, and can hold so many;
+        `spread`: how far memory can be off (`oracle.memory_band`)."""
         if self.headroom is not None:
             return (1 - self.headroom) * usable
-        return min(usable, sure_bytes(most, self.chance))
+        return min(usable, sure_bytes(most, self.chance, spread))
 
 
 class MeasurementFiles(msgspec.Struct, frozen=True, kw_only=True):

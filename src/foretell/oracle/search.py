@@ -25,6 +25,7 @@ from foretell.compiling import available, was_compiled
 from foretell.cost.memory import most_bytes, usable_bytes
 from foretell.oracle.local_programs import PolicySet
 from foretell.oracle.lower_bounds import roofline
+from foretell.oracle.memory_band import doubts, spread
 from foretell.oracle.mesh_bounds import MeshBounds, least
 from foretell.oracle.mesh_order import Estimate
 from foretell.oracle.mesh_rows import Columns, MeshPlans, MeshRows
@@ -114,7 +115,8 @@ class _Search:
         self.graph, self.cluster, self.trainer = space.graph, space.cluster, space.trainer
         usable = usable_bytes(space.trainer, space.cluster)
         self.capacity = min(most or float("inf"), usable)
-        self.room = min(self.capacity, effort.room(usable, most_bytes(space.trainer, space.cluster)))
+        wide = spread(doubts(space.trainer, space.cluster.device))
+        self.room = min(self.capacity, effort.room(usable, most_bytes(space.trainer, space.cluster), wide))
         self.meshes: list[tuple[Strategy, ...]] = []
         self.parts = Parts(space)
         self.bounds = MeshBounds(self.parts)

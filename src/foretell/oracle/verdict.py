@@ -20,11 +20,6 @@ STUCK: Final = 1.02
 whose programs were replayed by the rules of PyTorch's allocator on ever smaller devices (`benchmarks/allocator.py`:
 1.000 to 1.019, where 1.00 to 1.08 is reserved on a device without an end)."""
 
-SPREAD: Final = 0.1
-"""Of the logarithm of memory as measured over as predicted: about the mean error of all runs. Of the ultra-scale sweep,
-whose failures were all kept, 18 of 18 ran that were foretold to with 90 to 99 %, 48 of 62 with 50 to 90 % (72 in the
-mean), 4 of 39 with 10 to 50 % and none of 215 below (`foretell validate --study ultrascale_h100`)."""
-
 
 class Peak(Protocol):
     """Bytes of the fullest rank: in tensors, as the allocator reserves them, as the device reports them."""
@@ -46,21 +41,17 @@ SURE: Final = 0.9
 """How sure a plan that is recommended is to fit."""
 
 
-def sure_bytes(most: float, chance: float) -> float:
+def sure_bytes(most: float, chance: float, spread: float) -> float:
     """The most that a device may report of a plan that is so sure to fit where a run can hold so many bytes."""
-    return most * math.exp(-SPREAD * statistics.NormalDist().inv_cdf(chance))
+    return most * math.exp(-spread * statistics.NormalDist().inv_cdf(chance))
 
 
-ENDS: Final = (0.90, 1.73)
-"""Over what is predicted, between which nine in ten published numbers lie, 5 % below and 5 % above, every source with
-the same weight and predicted without the constants that it was in view of. `foretell validate` learns them again, and
-counts how many numbers of each source lie between the ends that the other sources taught. They do not say whether a run
-fits: most that is printed beyond a prediction is what an allocator and libraries take where there is room."""
-
-
-def interval_bytes(size: float) -> tuple[float, float]:
-    """From the least to the most bytes that a device with room is likely to report where so many are predicted."""
-    return size * ENDS[0], size * ENDS[1]
+def interval_bytes(memory: Peak, most: float, spread: float) -> tuple[float, float]:
+    """From the least to the most that a device is likely to report, 5 % below and 5 % above: as wide as the chance to
+    fit has it. Where a run has what it needs, a device reports no more than a process can hold."""
+    wide = math.exp(spread * statistics.NormalDist().inv_cdf(0.95))
+    low, high = memory.device / wide, memory.device * wide
+    return (min(low, most), min(high, most)) if needed_bytes(memory) <= most else (low, high)
 
 
 def verdict(memory: Peak, usable: float, most: float) -> str:
@@ -70,6 +61,9 @@ def verdict(memory: Peak, usable: float, most: float) -> str:
     return RETRIES if needed_bytes(memory) <= most else FAILS
 
 
-def chance(memory: Peak, most: float) -> float:
-    """How probable it is that a run that can hold so many bytes does not fail for want of memory."""
-    return statistics.NormalDist(0.0, SPREAD).cdf(math.log(most / needed_bytes(memory)))
+def chance(memory: Peak, most: float, spread: float) -> float:
+    """How probable it is that a run that can hold so many bytes does not fail for want of memory.
+
+    Memory is off by a factor whose logarithm spreads so far (`oracle/memory_band.py`).
+    """
+    return statistics.NormalDist(0.0, spread).cdf(math.log(most / needed_bytes(memory)))

@@ -21,6 +21,7 @@ from foretell.plan.policies.compression import Compression
 from foretell.plan.policies.lora import Lora
 from foretell.plan.policies.loss import Loss
 from foretell.plan.policies.offload import Offload
+from foretell.plan.policies.partitioned import Partitioned
 from foretell.plan.policies.prompt import Prompt
 from foretell.plan.policies.recompute import Recompute
 from foretell.plan.policies.targets import Targets
@@ -41,6 +42,7 @@ RULE: Final = "a forward pass alone"
 
 NOTHING: Final[dict[type[Policy], str]] = {
     Recompute: "nothing is kept that could run again before a backward pass",
+    Partitioned: "nothing is saved for a backward pass",
     Lora: "adapters are trained beside frozen weights; merged into them, they are the model itself",
     Base: "it is the form of weights that adapters are trained beside; inference in few bits is not predicted",
     Targets: "it says where adapters are trained, and none are",

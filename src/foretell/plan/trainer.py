@@ -203,6 +203,7 @@ class Alive(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     update_copies: Ratio  # states' worth of memory that an update of Adam by lists of tensors makes for itself
     update_shared: PerParameter  # wide gradients made for an update of 16-bit weights, divided by the data ranks
     update_group: Count  # gradients that are made wide at a time where weights lie in shares; 0: all of a rank's
+    dummy_gradients: PerParameter  # what autograd gets of each shape of matrix whose kernel adds up its gradient itself
     cached_gradients: PerParameter  # freed 16-bit gradients that stay in the pool while states lie in shares
     gather: PerParameter  # copies while weights are gathered after a step on shares of the states
     managed: bool  # whether memory is the driver's to move: what a device does not hold pages to the host

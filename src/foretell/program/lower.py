@@ -6,6 +6,7 @@ import functools
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -23,6 +24,7 @@ from foretell.plan.policies.execution import Execution
 from foretell.plan.policies.imbalance import Imbalance
 from foretell.plan.policies.loss import Loss
 from foretell.plan.policies.offload import Offload
+from foretell.plan.policies.partitioned import sharers
 from foretell.plan.policies.precision import Precision
 from foretell.plan.policies.recompute import Recompute
 from foretell.plan.recomputation import Recomputation
@@ -103,7 +105,7 @@ def local_program(
         _conventions(plan, trainer, space, block),
         trainer.tensor.vocabulary_multiple * product(axis.ranks for axis in space if axis.splitting.flows),
         plan.policy(Recompute).rule.of_one_layer(),
-        plan.policy(Offload).activations,
+        BetweenPasses(plan.policy(Offload).activations, sharers(plan, space)),
         plan.policy(Imbalance).factor,
     )
 
@@ -131,6 +133,16 @@ def spread_alike(
     return [tuple(counts) for _, counts in found]
 
 
+class BetweenPasses(NamedTuple):
+    """Where activations are between the passes: on the host or not, inputs of layers in shares of ranks or whole."""
+
+    on_host: bool = False
+    sharers: int = 1
+
+
+HERE: Final = BetweenPasses()
+
+
 @forgettable
 @functools.lru_cache(maxsize=1024)
 def local(
@@ -140,16 +152,18 @@ def local(
     conventions: Conventions,
     vocabulary_multiple: int,
     rule: Recomputation,
-    waits_on_host: bool,
+    between: BetweenPasses,
     imbalance: float,
 ) -> RankProgram:
     """The local program of a model on some axes; the vocabulary is padded to a multiple, if there is one."""
     make_room()
     model = (graph, samples, space, conventions, vocabulary_multiple)
-    if waits_on_host:
-        return local(*model, rule, False, imbalance).waiting_on_host()
+    if between.on_host:
+        return local(*model, rule, between._replace(on_host=False), imbalance).waiting_on_host()
+    if between.sharers > 1:
+        return local(*model, rule, HERE, imbalance).dividing_inputs(between.sharers)
     nothing = Recompute().rule
-    plain = local(*model, nothing, False, imbalance) if rule != nothing else None
+    plain = local(*model, nothing, HERE, imbalance) if rule != nothing else None
     return RankProgram(_layout(*model, imbalance), rule, plain)
 
 

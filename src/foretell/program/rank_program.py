@@ -15,8 +15,9 @@ from foretell.model.graph import Node
 from foretell.model.layers import EqualLayers
 from foretell.model.operators.cross_entropy import CrossEntropy
 from foretell.model.resize import skeleton
+from foretell.plan.axis_names import AxisName
 from foretell.plan.recomputation import Recomputation
-from foretell.program.action import Actions, Allocate, Communicate, Copy, Free
+from foretell.program.action import Actions, Allocate, Communicate, Copy, Free, TrafficKind
 from foretell.program.activation_memory import (
     LayerMemory,
     MemoryProfile,
@@ -64,6 +65,7 @@ class RankProgram:
         self.writes = PassWork(layout, rule)
         self.plain = plain or self  # the same, where nothing runs again
         self.resident = self  # the same, whose activations stay on the device between the passes
+        self.sharers = 1  # ranks among which the inputs of layers that run again are divided between the passes
         messages = (one for found in layout.travels.values() for one in found)
         self.talks = tuple(sorted({name for one in messages for name in one.axes}))  # axes that layers talk along
         self.priced: dict[Any, Any] = {}
@@ -96,6 +98,12 @@ class RankProgram:
         """What a kind of layer sends in both passes, whatever runs again."""
         return self.writes.messages(*kind.operators)
 
+    def dividing_inputs(self, sharers: int) -> RankProgram:
+        """The same, whose layers that run again have saved a share of their inputs, and gather the others."""
+        found = self.waiting_on_host()
+        found.resident, found.sharers = found, sharers
+        return found
+
     def bodies_of(self, kind: BlockKind) -> Bodies:
         """Where the passes of a kind of layer are written: with what runs again, or without."""
         return self.plain.bodies if kind.spared else self.bodies
@@ -105,6 +113,10 @@ class RankProgram:
         bodies = self.bodies_of(kind)
         forward = bodies.forward(*kind.operators, "").actions
         backward = bodies.backward(*kind.operators, "").actions
+        if self.sharers > 1 and self._again(kind):
+            share, axes = self._left(kind) / self.sharers, (AxisName.TP,)
+            gather = Communicate("all-gather", axes, self.sharers, share, TrafficKind.ACTIVATIONS, "saved inputs")
+            backward = (gather, *backward)
         if self is self.resident:
             return forward, backward
         kept = self.copied(kind)
@@ -114,6 +126,15 @@ class RankProgram:
         """Bytes of activations that go to the host in a forward pass, and come back in the backward pass."""
         if self is self.resident:
             return 0
+        return self._left(kind) / (self.sharers if self._again(kind) else 1)
+
+    def _again(self, kind: BlockKind) -> bool:
+        """Whether a kind of layer runs again."""
+        again = self.bodies_of(kind).recomputed.again
+        return any((kind.block, at) in again for at in range(kind.start, kind.stop))
+
+    def _left(self, kind: BlockKind) -> Quantity:
+        """Bytes of activations that a forward pass leaves for the backward pass, but for those of losses."""
         forward = self.bodies_of(kind).forward(*kind.operators, "").actions
         begun = {a.name: a.bytes for a in forward if isinstance(a, Allocate) and a.kind == "activation"}
         ended = {a.name for a in forward if isinstance(a, Free) and a.when == "every"}

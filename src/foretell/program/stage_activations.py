@@ -24,6 +24,8 @@ def activation_peaks(
     peaks = local.peaks(own, weights, pipelined)
     if somewhere(own.layers) and somewhere(rule.together(own.layers) > 1):
         peaks = _segmented(local, own, rule, peaks)
+    if somewhere(own.layers) and local.sharers > 1:
+        peaks = _divided(local, own, peaks)
     if somewhere(own.layers) and plan.policy(Offload).activations:  # two layers at a time: one at work, one on its way
         stays = _of_losses(local, own)
         gone = (peaks.kept - stays) * (1 - 2 / at_least(own.layers, 2))
@@ -48,6 +50,17 @@ def _segmented(local: RankProgram, own: StageRuns | StackedRuns, rule: Recomputa
         kept = _of_losses(local, own) + (0.0 if given else inputs)
     forward = peaks.forward_peak - (peaks.kept - kept)
     return StagePeaks(kept, forward, peaks.backward_peak + again, peaks.making_peak + again)
+
+
+def _divided(local: RankProgram, own: StageRuns | StackedRuns, peaks: StagePeaks) -> StagePeaks:
+    """Inputs of layers that run again lie in shares: that of the layer at work is whole, beside its share."""
+    ends = local.plain.peaks(own.between, WeightBuffers(), pipelined=True).kept
+    inputs = at_least(peaks.kept - ends, 0.0)
+    gone = inputs * (1 - 1 / local.sharers)
+    left = at_least(gone - inputs / own.layers, 0.0)
+    return StagePeaks(
+        peaks.kept - gone, peaks.forward_peak - left, peaks.backward_peak - left, peaks.making_peak - left
+    )
 
 
 def _of_losses(local: RankProgram, own: StageRuns | StackedRuns) -> Quantity:

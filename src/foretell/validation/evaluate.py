@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 import msgspec
@@ -16,7 +16,7 @@ from foretell.hardware.cluster import Cluster
 from foretell.model.graph import Graph
 from foretell.model.resize import ANY, with_samples
 from foretell.model.source import load
-from foretell.oracle.verdict import RETRIES, chance, verdict
+from foretell.oracle.verdict import RETRIES, verdict
 from foretell.plan.fitness import refusals
 from foretell.plan.plan import Plan
 from foretell.plan.setting import Setting
@@ -58,6 +58,10 @@ class ComparedPrediction(Protocol):
     def usable(self) -> float: ...
     @property
     def most(self) -> float: ...
+    @property
+    def chance(self) -> float: ...
+    @property
+    def memory_band(self) -> Mapping[str, float]: ...
     @property
     def interval(self) -> tuple[float, float]: ...
 
@@ -103,6 +107,16 @@ class EitherPrediction(NamedTuple):
         return max(one.most for one in self.each)
 
     @property
+    def chance(self) -> float:
+        """That of the one that is likeliest to fit."""
+        return max(one.chance for one in self.each)
+
+    @property
+    def memory_band(self) -> Mapping[str, float]:
+        """That of the first: they are plans of one trainer on one cluster."""
+        return self.each[0].memory_band
+
+    @property
     def interval(self) -> tuple[float, float]:
         """From the least that any of them may take to the most."""
         return min(one.interval[0] for one in self.each), max(one.interval[1] for one in self.each)
@@ -146,7 +160,7 @@ class ComparedRun(NamedTuple):
         ran = self.row.outcome == "ok"
         if self.prediction is None:
             return Verdict(False, ran, 0.0)
-        return Verdict(runs(self.prediction), ran, chance_to_fit(self.prediction))
+        return Verdict(runs(self.prediction), ran, self.prediction.chance)
 
 
 def runs(found: ComparedPrediction) -> bool:
@@ -154,13 +168,6 @@ def runs(found: ComparedPrediction) -> bool:
     if isinstance(found, EitherPrediction):
         return any(map(runs, found.each))
     return bool(found.fits) or verdict(found.memory, found.usable, found.most) == RETRIES
-
-
-def chance_to_fit(found: ComparedPrediction) -> float:
-    """How probable it is that the memory that was predicted is within what a run can use."""
-    if isinstance(found, EitherPrediction):
-        return max(map(chance_to_fit, found.each))
-    return chance(found.memory, found.most)
 
 
 class Subset(msgspec.Struct, frozen=True):

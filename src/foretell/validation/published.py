@@ -30,7 +30,8 @@ OWN: Final = studies("h200_steps")
 OWN_FILES: Final = ("measured.jsonl", "second.jsonl", "unseen.jsonl", "compiled.jsonl")
 
 SANITY: Final = studies("sanity") / "sanity.csv"
-"""Asked for by name only: nothing is learnt from it, and it is on no scoreboard."""
+RECIPES: Final = studies("recipes") / "recipes.csv"
+"""Asked for by name only: nothing is learnt from them, and they are on no scoreboard. Recipes are for their memory."""
 
 
 def own_files() -> list[Path]:
@@ -45,8 +46,7 @@ def files(*wanted: str) -> list[Path]:
         fix = "pip install --force-reinstall foretell, or a FILE"
         raise BadInput("the published studies are not here", where=str(FOLDER), fix=fix)
     names = {path.stem: path for path in found}
-    if SANITY.is_file():
-        names["sanity"] = SANITY
+    names |= {path.stem: path for path in (SANITY, RECIPES) if path.is_file()}
     for name in wanted:
         if name not in names:
             raise unknown("study", name, names)

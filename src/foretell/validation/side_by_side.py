@@ -5,6 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from foretell.hardware import catalog
+from foretell.oracle.verdict import verdict
+from foretell.plan.policies.recompute import Recompute
 from foretell.validation.evaluate import ComparedRun
 
 SECONDS = "s"
@@ -24,6 +26,12 @@ class SideBySide(msgspec.Struct, frozen=True, kw_only=True):
     fits: bool  # the plan is predicted to fit; every run here that finished did
     ran: bool
     memory_bytes: float | None
+    memory_like: float | None  # of the number that was printed, if one was: what is predicted of the same one
+    memory_published: float  # bytes; 0: none
+    memory_before: float  # bytes of a device that an earlier version of this package foretold; 0: not asked
+    usable: float | None
+    verdict: str  # fits, fits with retries, fails; empty: refused
+    again: str  # what runs again, as the plan says it
     refused: str  # the rule, where the plan is refused
     model: str
     plan: str
@@ -64,6 +72,12 @@ def side_by_side(one: ComparedRun) -> SideBySide:
         fits=one.verdict[0],
         ran=one.verdict[1],
         memory_bytes=prediction.memory.device if prediction else None,
+        memory_like=next((one.predicted for one in one.memory), None),
+        memory_published=next((one.measured for one in one.memory), 0.0),
+        memory_before=said.memory_before if said else 0.0,
+        usable=prediction.usable if prediction else None,
+        verdict=verdict(prediction.memory, prediction.usable, prediction.most) if prediction else "",
+        again=row.plan.policy(Recompute).option,
         refused=one.rule,
         model=row.model,
         plan=str(row.plan),

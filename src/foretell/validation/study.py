@@ -62,6 +62,7 @@ class Publication(msgspec.Struct, frozen=True, kw_only=True):
     known: str  # read: in the source itself; summary: in somebody's summary of it; recalled: not looked up again
     seen: bool  # it is scored in a published study too, so constants may have been chosen with it in view
     note: str  # why the prediction is off, or what the source leaves open
+    memory_before: float = 0.0  # bytes of a device that an earlier version of this package foretold; 0: not asked
 
 
 class StepParts(msgspec.Struct, frozen=True):

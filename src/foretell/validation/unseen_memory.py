@@ -2,31 +2,31 @@
 
 As `unseen` does it for times: a source takes the constants with it that it was in view of, and those are chosen again
 without it or are those of the software below. Every source has the same weight, however many numbers it printed. Runs
-that met a fault of their cluster are left out. The interval of memory is learnt from these errors, and tried on each
-source with what the others taught.
+that met a fault of their cluster are left out. The interval of memory is learnt from these errors, reason by reason,
+and tried on each source with what the others taught.
 """
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
+import numpy
 
-from foretell.oracle.verdict import ENDS
+from foretell.oracle.memory_band import REASONS, SOFTWARE, WIDTHS
 from foretell.validation.evaluate import ComparedRun
 from foretell.validation.score import ScoredPair
 from foretell.validation.sides import Sides
 from foretell.validation.sources import healthy, source_of
 from foretell.validation.study import Study
-
-TAIL: Final = 0.05
-"""Share of the numbers below the interval, and above."""
+from foretell.validation.widths import Lesson, learnt_widths, left_out
 
 LEAST_SOURCES: Final = 4
-"""Of which one is left out and the others say where the ends are; of fewer, the ends are those that ship."""
+"""Of which one is left out and the others teach the widths; of fewer, they are those that ship."""
 
 
 class UnseenPeak(NamedTuple):
@@ -37,6 +37,7 @@ class UnseenPeak(NamedTuple):
     trainer: str
     seen: float
     unseen: float
+    reasons: tuple[str, ...]  # to doubt what was predicted without its source
 
 
 class MemoryScore(msgspec.Struct, frozen=True):
@@ -49,7 +50,7 @@ class MemoryScore(msgspec.Struct, frozen=True):
     unseen: float  # and without it
     median: float  # of the absolute errors without it
     bias: float  # median of the errors without it, with their sign
-    inside: float  # share of the numbers without it between the ends that other sources taught
+    inside: float  # share of the numbers without it within the widths that other sources taught
 
 
 class MemoryScores(msgspec.Struct, frozen=True):
@@ -59,7 +60,7 @@ class MemoryScores(msgspec.Struct, frozen=True):
     studies: tuple[MemoryScore, ...]
     trainers: tuple[MemoryScore, ...]
     sources: tuple[MemoryScore, ...]
-    ends: tuple[float, float] | None = None  # of the interval over what is predicted, as all sources teach them
+    widths: dict[str, float] | None = None  # as all sources teach them, by reason: logarithms of factors
 
 
 def unseen_peaks(study: Study, runs: Iterable[Sides]) -> list[UnseenPeak]:
@@ -69,11 +70,18 @@ def unseen_peaks(study: Study, runs: Iterable[Sides]) -> list[UnseenPeak]:
         if one.seen.prediction is not None and one.seen.row.memory and healthy(one.seen.row):
             sources.setdefault(source_of(study.family, study.name, one.seen.row), []).append(one)
     return [
-        UnseenPeak(study.name, source, one.seen.row.trainer, seen.error, unseen.error)
+        UnseenPeak(study.name, source, one.seen.row.trainer, seen.error, unseen.error, _reasons(one, seen, unseen))
         for source, own in sources.items()
         for one in own
         for seen, unseen in _pairs(one.seen, one.without)
     ]
+
+
+def _reasons(one: Sides, seen: ScoredPair, unseen: ScoredPair) -> tuple[str, ...]:
+    """Software whose constants go with its source is known by that below it alone."""
+    assert one.seen.prediction is not None  # it has a printed number
+    told = set(one.seen.prediction.memory_band) | ({SOFTWARE} if seen.predicted != unseen.predicted else set[str]())
+    return tuple(reason for reason in REASONS if reason in told)
 
 
 def _pairs(one: ComparedRun, other: ComparedRun) -> Iterable[tuple[ScoredPair, ScoredPair]]:
@@ -83,7 +91,7 @@ def _pairs(one: ComparedRun, other: ComparedRun) -> Iterable[tuple[ScoredPair, S
 
 def memory_scores(peaks: Sequence[UnseenPeak]) -> MemoryScores:
     """The score of all numbers, and by study, trainer and source."""
-    inside = _inside(peaks)
+    inside, widths = _inside(peaks)
 
     def by(key: Callable[[UnseenPeak], str]) -> tuple[MemoryScore, ...]:
         groups: dict[str, list[int]] = {}
@@ -96,7 +104,7 @@ def memory_scores(peaks: Sequence[UnseenPeak]) -> MemoryScores:
         studies=by(lambda one: one.study),
         trainers=tuple(sorted(by(lambda one: one.trainer), key=lambda one: one.name)),
         sources=tuple(sorted(by(lambda one: one.source), key=lambda one: one.name)),
-        ends=learnt_ends(peaks) if len({one.source for one in peaks}) >= LEAST_SOURCES else None,
+        widths=widths,
     )
 
 
@@ -120,28 +128,30 @@ def _score(name: str, own: Sequence[int], peaks: Sequence[UnseenPeak], inside: S
     )
 
 
-def _inside(peaks: Sequence[UnseenPeak]) -> list[bool]:
-    """Of each number whether it lies in the interval that the other sources taught."""
-    sources = {one.source for one in peaks}
-    enough = len(sources) >= LEAST_SOURCES
-    ends = {
-        left: learnt_ends([one for one in peaks if one.source != left]) if enough else ENDS for left in sorted(sources)
-    }
-    return [is_inside(one.unseen, ends[one.source]) for one in peaks]
+def _inside(peaks: Sequence[UnseenPeak]) -> tuple[list[bool], dict[str, float] | None]:
+    """Of each number whether it lies within what the other sources taught, and what all of them teach together."""
+    if len({one.source for one in peaks}) < LEAST_SOURCES:
+        return [_size(one) <= sum(WIDTHS[reason] for reason in one.reasons) for one in peaks], None
+    lesson = lesson_of(peaks)
+    scores, _ = left_out(lesson)
+    taught = learnt_widths(lesson, scores)
+    widths = {reason: round(taught.stretch * width, 3) for reason, width in taught.widths.items()}
+    return [bool(score <= taught.stretch) for score in scores], widths
 
 
-def learnt_ends(peaks: Sequence[UnseenPeak]) -> tuple[float, float]:
-    """The ends between which nine in ten numbers lie, over what is predicted, every source with the same weight."""
+def lesson_of(peaks: Sequence[UnseenPeak]) -> Lesson:
+    """The numbers as examples, every source with the same weight."""
     counts = Counter(one.source for one in peaks)
-    ordered = sorted((1 / (1 + one.unseen), 1 / counts[one.source]) for one in peaks if one.unseen > -1)
-    least, reached, low, high = TAIL * len(counts), 0.0, ordered[0][0], ordered[-1][0]
-    for ratio, weight in ordered:
-        low = ratio if reached < least else low
-        high = ratio if reached < len(counts) - least else high
-        reached += weight
-    return low, high
+    return Lesson(
+        names=tuple(REASONS),
+        reasons=numpy.array([[float(reason in one.reasons) for reason in REASONS] for one in peaks]),
+        size=numpy.array(list(map(_size, peaks))),
+        source=[one.source for one in peaks],
+        healthy=numpy.ones(len(peaks), dtype=bool),
+        worth=numpy.array([1 / counts[one.source] for one in peaks]),
+    )
 
 
-def is_inside(error: float, ends: tuple[float, float] = ENDS) -> bool:
-    """Whether what was printed lies in the interval of what was predicted, which is so much too large."""
-    return error > -1 and ends[0] <= 1 / (1 + error) <= ends[1]
+def _size(one: UnseenPeak) -> float:
+    """Of the error, as a logarithm; without an end where nothing was predicted."""
+    return abs(math.log1p(one.unseen)) if one.unseen > -1 else math.inf

@@ -12,6 +12,7 @@ import msgspec
 from foretell.cli.accuracy_lines import accuracy_line
 from foretell.cli.disturbance_options import disturbed
 from foretell.cli.main import NOTHING_FITS
+from foretell.cli.memory_pages import moments_table, stages_table, tensors_table
 from foretell.cli.mixed_pages import only_of_one_kind
 from foretell.cli.notes import tell_notes
 from foretell.cli.parts import largest_first, parts_table
@@ -55,7 +56,7 @@ SMALLEST = 1e-6
 @asks(*ONE_PLAN, FORWARD, *MEASURED)
 @trained("price", "input_rate")
 @disturbed
-@click.option("--memory", is_flag=True, help="Also print the largest tensors at the memory peak.")
+@click.option("--memory", is_flag=True, help="Also the largest tensors at the peak, all stages, and one over time.")
 @click.option(
     "--trace", type=click.Path(dir_okay=False), metavar="FILE", help="Write a timeline for Perfetto (.json, .json.gz)."
 )
@@ -196,7 +197,8 @@ def _predict(request: Request, files: PredictFiles, shown: Shown) -> None:
         click.echo(_json(found, asked, request.run, held, changes, energy, shown.carbon))
     else:
         told = tuple(_drawn(found, energy, shown)) if energy else ()
-        click.echo(_page(found, asked.place.ranks, request.run, held, changes, told))
+        moments = _over_time(asked, found) if shown.memory else []
+        click.echo(_page(found, asked.place.ranks, request.run, held, changes, told, moments))
         tell_notes((*asked.notes, *found.notes))
     if not found.fits:
         raise click.exceptions.Exit(NOTHING_FITS)
@@ -219,6 +221,14 @@ def _alive(asked: Resolved, found: Prediction) -> tuple[AliveTensors, ...]:
     from foretell.timeline.peak_breakdown import alive
 
     return alive(priced(asked.setting, asked.place), asked.place, found.memory)
+
+
+def _over_time(asked: Resolved, found: Prediction) -> list[str]:
+    """Each pipeline rank, and the fullest one slot by slot."""
+    from foretell.cost.price import priced
+    from foretell.timeline.memory_timeline import memory_timeline
+
+    return [*stages_table(found), moments_table(memory_timeline(priced(asked.setting, asked.place), asked.place))]
 
 
 def _energy(asked: Resolved, found: Prediction) -> StepEnergy | None:
@@ -288,6 +298,7 @@ def _page(
     held: tuple[AliveTensors, ...],
     changes: tuple[PlanChange, ...],
     drawn: tuple[tuple[str, str], ...],
+    moments: list[str],
 ) -> str:
     lines = [
         ("model", fit(found.model, WIDTH - 18)),
@@ -305,7 +316,8 @@ def _page(
     head = "\n".join(folded(f"{name:<14}{text}", 14) for name, text in lines)
     findings = getattr(found, "findings", ())
     parts = [head, *([_findings_table(findings)] if findings else []), _time(found), _memory(found)]
-    parts += [_tensors(held)] if held else []
+    parts += [tensors_table(held)] if held else []
+    parts += moments
     parts += _what_fits(found, changes)
     return "\n\n".join([*parts, *_why(found), _known(found)])
 
@@ -315,15 +327,6 @@ def _place(found: Prediction, ranks: int) -> str:
     if found.ranks == ranks:
         return f"{gpus(found.ranks, found.device)} of {found.cluster}"
     return f"{found.ranks:,} of the {gpus(ranks, found.device)} of {found.cluster}, {ranks - found.ranks:,} idle"
-
-
-def _tensors(held: tuple[AliveTensors, ...]) -> str:
-    """What is alive at the fullest moment, equal tensors of several layers and micro-batches together."""
-    rows: list[list[str]] = []
-    for one in held:
-        each = f"{one.count:,} x {show_bytes(one.bytes / one.count)}" if one.count > 1 and one.kind != "others" else ""
-        rows.append([fit(one.name, WIDTH - 30), each, show_bytes(one.bytes)])
-    return table(["largest tensors at the peak", "", "bytes"], rows)
 
 
 def _what_fits(found: Prediction, changes: tuple[PlanChange, ...]) -> list[str]:

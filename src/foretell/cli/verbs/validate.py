@@ -29,7 +29,9 @@ OWN_STEPS = ("coverage", "choose", "ablate")
 
 @click.command("validate", short_help="Predictions against published runs.")
 @click.argument("files", nargs=-1, metavar="[FILE]...", type=click.Path(path_type=Path))
-@click.option("--study", "names", metavar="NAME", multiple=True, help="Only this study (or sanity); repeatable.")
+@click.option(
+    "--study", "names", metavar="NAME", multiple=True, help="Only this study (or sanity, recipes); repeatable."
+)
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="At most N runs of each study, evenly chosen.")
 @click.option("--subsets", is_flag=True, help="Also print the parts of each study.")
 @click.option("--rows", "view", flag_value="rows", help="Every run as CSV: measured and predicted.")

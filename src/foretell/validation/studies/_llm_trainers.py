@@ -70,6 +70,8 @@ def _of_its_time(found: str, year: int, line: Line) -> str:
         return "deepspeed-2021"
     if found == "megatron-deepspeed" and year <= 2022:
         return "megatron-deepspeed-2022"
+    if found == "torchtitan" and (year <= 2024 or " 0.0." in line.get("framework", "")):
+        return "torchtitan-2024"
     if found == "torchtitan" and year <= 2025:
         return "torchtitan-2025"
     if found == "nemo" and whole_or(line, "zero_stage", 0) > 1:

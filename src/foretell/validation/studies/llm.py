@@ -82,6 +82,7 @@ def _row(name: str, line: Line) -> MeasuredRun:
     runs, stand_in = trainer_of(line)
     said = RECOMPUTE_SAID if line.get("act_ckpt") else RECOMPUTE_UNSAID
     line = _with_ranks(line)
+    peaks = memory(line)  # of the line as it was printed: a schedule that stands in for its own keeps less
     lines, assumed = filled(line, runs)
     first, *possible = _possible(lines, runs)
     line = first.line
@@ -95,7 +96,6 @@ def _row(name: str, line: Line) -> MeasuredRun:
     )
     updates, replaced = optimizer(line)
     seconds = _seconds(line) if outcome == "ok" else 0.0
-    peaks = memory(line)
     if outcome == "ok" and not seconds and not peaks:
         raise Unmapped("neither time nor memory was measured")
     run = row(

@@ -1,4 +1,4 @@
-"""Well-known runs, each with its plan written out: the sanity table of docs/sanity.md.
+"""Well-known runs, each with its plan written out: the tables of docs/sanity.md, of runs and of memory.
 
 Here, unlike in the other studies, somebody had to choose what the source leaves open (virtual stages, recompute). The
 choice is the plan in the file, the note says what is open. So these runs belong to no scoreboard, and no constant or
@@ -74,6 +74,7 @@ def _publication(line: Line, figure: float, unit: str) -> Publication:
         known=stated(line, "known"),
         seen=line.get("seen") == "yes",
         note=line.get("note", ""),
+        memory_before=real(line, "before_gib") * GIB,
     )
 
 
