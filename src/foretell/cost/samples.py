@@ -51,6 +51,7 @@ class Kernel(msgspec.Struct, frozen=True, kw_only=True, tag="kernel"):
     layout: str = "first"  # of images: where their channels are
     density: Annotated[float, msgspec.Meta(gt=0, le=1)] = 1.0
     autograd: bool = False  # called by autograd, which takes its own time
+    sustained: bool = False  # among others that kept the device at its limit of power, rather than alone
 
     def actions(self) -> Iterator[Compute]:
         """What of it costs anything, as programs write it."""
