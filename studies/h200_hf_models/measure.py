@@ -139,7 +139,11 @@ def main() -> None:
     with (options.out / "hf_models.jsonl").open("a") as file:
         import transformers
 
-        about = {"torch": torch.__version__, "transformers": transformers.__version__, "python": platform.python_version()}
+        about = {
+            "torch": torch.__version__,
+            "transformers": transformers.__version__,
+            "python": platform.python_version(),
+        }
         if options.device == "cuda":
             about |= {"device": torch.cuda.get_device_name(), "free": torch.cuda.mem_get_info()}
         file.write(json.dumps({"machine": about, "at": time.time()}) + "\n")

@@ -16,6 +16,7 @@ import foretell
 
 HERE = Path(__file__).parent
 
+
 def main() -> None:
     asked = argparse.ArgumentParser(description=__doc__)
     asked.add_argument("--out", type=Path, required=True)
@@ -33,8 +34,7 @@ def main() -> None:
                     model, "1xh200", case.plan, case.batch, optimizer="adamw", calibration=options.calibration
                 )
                 row |= {"seconds": found.step_seconds, "allocated": found.memory.allocated}
-    
-    
+
             except Exception as problem:
                 row["failure"] = f"{type(problem).__name__}: {problem}"[:400]
             row["took"] = round(time.perf_counter() - begin, 2)
@@ -42,6 +42,7 @@ def main() -> None:
             file.flush()
             said = f"{1e3 * found.step_seconds:8.1f} ms" if "seconds" in row else str(row["failure"])[:200]
             print(f"{row['took']:6} s  {case.name:16} {said}", flush=True)
+
 
 if __name__ == "__main__":
     main()
