@@ -9,7 +9,8 @@ Configurations are those of the named checkpoints, with fewer layers where the l
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
@@ -37,7 +38,7 @@ class Case(NamedTuple):
     batch: int
     length: int  # tokens, samples of sound or pixels a side
     checkpointing: bool = False
-    fields: dict[str, Any] = {}
+    fields: Mapping[str, Any] = MappingProxyType({})
 
     @property
     def plan(self) -> str:
@@ -188,8 +189,7 @@ def inputs_of(case: Case, module: Any, batch: int, length: int) -> dict[str, Any
         return {"input_features": heard, "labels": torch.randint(1, 1000, (batch, 128))}
     ids = torch.randint(3, min(config.vocab_size, 20000), (batch, length))
     whole = case.classes == "AutoModelForSequenceClassification"
-    found = {"input_ids": ids, "labels": torch.randint(2, (batch,)) if whole else ids.clone()}
-    return found
+    return {"input_ids": ids, "labels": torch.randint(2, (batch,)) if whole else ids.clone()}
 
 
 def __getattr__(name: str) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""Predicts the steps of models.py: `python studies/h200_hf_models/predict.py --out FILE [--calibration FILE] [--only W]`
+"""Predicts the steps of models.py: python studies/h200_hf_models/predict.py --out FILE [--calibration FILE]
 
 A line a case: seconds of the step, bytes of tensors at the fullest moment, seconds that tracing and predicting took.
 """

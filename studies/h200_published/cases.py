@@ -1,4 +1,4 @@
-"""Published runs of FSDP on H100, as rehearsals: `python studies/h200_published/cases.py > studies/h200_published/cases.jsonl`
+"""Published runs of FSDP on H100, as rehearsals: python studies/h200_published/cases.py > cases.jsonl
 
 Rows of studies/published/llm_measured.csv whose plan, batch, recomputation and precision are all said, and that need
 nothing which a single GPU with PyTorch alone has not (no float8, no asynchronous tensor parallelism). torchtitan's run

@@ -1,7 +1,8 @@
-"""Starts training scripts as they are under `foretell rehearse --script`: python studies/h200_scripts/run.py --out FOLDER
+"""Training scripts as they are under `foretell rehearse --script`: python studies/h200_scripts/run.py --out FOLDER
 
 CARRIED names a folder with torchtitan 0.2.2 (`titan`), megatron-core 0.16.1 (`megatron`) and what they import besides
-(`scripts`: tyro, torchdata, ...), unpacked. What each printed goes to FOLDER/scripts.txt, records to FOLDER/scripts.jsonl.
+(`scripts`: tyro, torchdata, ...), unpacked. What each printed goes to FOLDER/scripts.txt, and
+records to FOLDER/scripts.jsonl.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ def _formula(about: Kernel) -> tuple[float, float]:
 
 
 def _samples(times: float, slower: dict[str, float]) -> list[Sample]:
-    """Every kernel of a mix as the formula says, so many times as long, alone; and among others that much longer yet."""
+    """Every kernel of a mix as the formula says, so many times as long; among others that much longer yet."""
     found: dict[bytes, Sample] = {}
     for _, about in MIXED:
         assert isinstance(about, Kernel)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import glob
 import json
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 
@@ -32,10 +32,9 @@ IterableDataset = Dataset
 
 
 def load_dataset(path: str, *_: Any, **__: Any) -> Dataset:
-    """The rows of `path/*.json*`, or those that RECORDS names."""
-    folder = os.environ.get("ROWS") or path
+    """The rows of `path/*.json*`, or of the folder that ROWS names."""
+    folder = Path(os.environ.get("ROWS") or path)
     rows: list[dict[str, Any]] = []
-    for name in sorted(glob.glob(os.path.join(folder, "*.json*"))):
-        with open(name, encoding="utf-8") as file:
-            rows += [json.loads(line) for line in file if line.strip()]
+    for file in sorted(folder.glob("*.json*")):
+        rows += [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
     return Dataset(rows)
