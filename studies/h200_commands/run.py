@@ -1,6 +1,7 @@
 """Runs `foretell rehearse` as a user types it, on one GPU: `python studies/h200_commands/run.py --out FOLDER`
 
-What each printed goes to FOLDER/pages.txt with its command before it, records to FOLDER/records.jsonl, a line each. A command that fails or takes too long is there, too. `--tiny` takes small models that a processor can step.
+What each printed goes to FOLDER/pages.txt with its command before it, records to FOLDER/records.jsonl, a line each. A
+command that fails or takes too long is there, too. `--tiny` takes small models that a processor can step.
 """
 
 from __future__ import annotations

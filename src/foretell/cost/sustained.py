@@ -47,6 +47,13 @@ class UnderPower(NamedTuple):
                 logs[kind].append(math.log(seconds / alone[plain]))
         return cls({kind: max(1.0, math.exp(statistics.median(each))) for kind, each in logs.items()})
 
+    def told(self) -> str:
+        """For people: what draws alike, in each precision."""
+        names = {PRODUCT: "products", ATTENTION: "attention", MOVED: "others"}
+        return ", ".join(
+            f"{names[kind]} {precision} {ratio:.2f}" for (kind, precision), ratio in sorted(self.ratios.items())
+        )
+
     def slower(self, kind: str, points: Iterable[Point]) -> float:
         """How many times as long a kind of kernels takes in a step as its points say."""
         operator, precision = kind.split()[0], kind.split()[-1]
