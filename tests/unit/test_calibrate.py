@@ -182,7 +182,7 @@ def test_every_case_has_a_price_that_it_corrects(device: str) -> None:
     keys = {sample("any", case.about, [1.0]).key for case in cases}
     assert len(keys) == len(cases)
     kernels = [case.about for case in cases if isinstance(case.about, Kernel | UpdateSample)]
-    kernels = [one for one in kernels if not isinstance(one, Kernel) or not one.sustained]  # these correct by their ratio
+    kernels = [one for one in kernels if not isinstance(one, Kernel) or not one.sustained]
     machine = MeasuredMachine(device="h200", title="", kind="cuda", count=1, memory_bytes=1)
     found = Calibration(machine=machine, samples=tuple(sample("any", one, [1.0]) for one in kernels), complete=True)
     points = kernel_points(member("h200"), found)
