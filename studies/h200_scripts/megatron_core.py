@@ -30,7 +30,6 @@ config = TransformerConfig(
     hidden_size=hidden,
     num_attention_heads=heads,
     tensor_model_parallel_size=split,
-    sequence_parallel=split > 1,
     pipeline_dtype=torch.bfloat16,
     params_dtype=torch.bfloat16,
     bf16=True,
