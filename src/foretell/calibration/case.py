@@ -106,13 +106,14 @@ def kernel(
     )
 
     def prepared() -> Callable[[], Any]:
-        _allow_tf32(precision == "tf32")
+        allow_tf32(precision == "tf32")
         return make()
 
     return timed(about, prepared)
 
 
-def _allow_tf32(allowed: bool) -> None:
+def allow_tf32(allowed: bool) -> None:
+    """Whether products of fp32 run in TF32."""
     torch.backends.cuda.matmul.allow_tf32 = allowed
     torch.backends.cudnn.allow_tf32 = allowed
 

@@ -107,7 +107,7 @@ def measured_device(device: Device, found: Calibration, ranks: int = 1) -> Devic
     surfaces = {kind: Surface(tuple(points)) for kind, points in kernel_points(base, found).items()}
     if found.machine.kind == "cuda":
         power = UnderPower.of(found)
-        surfaces = {kind: known.slower(power.slower(kind, known.points)) for kind, known in surfaces.items()}
+        surfaces = {kind: power.among(kind, alone.points) for kind, alone in surfaces.items()}
     if found.machine.kind == "cpu":
         last, crowd, held_up = slowest(found, ranks), CoreContention.of(found, ranks), held_up_by_others(found, ranks)
         surfaces = {kind: crowd.around(kind, surface).slower(last * held_up) for kind, surface in surfaces.items()}

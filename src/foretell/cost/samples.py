@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar
 
 import msgspec
 
+from foretell.cost.wrapped_timed import AGAIN, SPLIT_BACKWARD, SPLIT_FORWARD, UNIT
 from foretell.errors import BadInput
 from foretell.model.operator import Operator
 from foretell.model.operators import any_operator
@@ -284,8 +285,8 @@ def _content(record: Record, kind: str, form: type[T], where: str) -> T:
     return found
 
 
-MAY_BE_ZERO: Final = ("overlap", "late", "context", "communicator")
-"""Figures that a machine may have none of; all others are times and factors."""
+MAY_BE_ZERO: Final = ("overlap", "late", "context", "communicator", UNIT, AGAIN, SPLIT_FORWARD, SPLIT_BACKWARD)
+"""Figures that a machine may have none of, and differences of two times; all others are times and factors."""
 
 LONGEST: Final = 1e15
 """Above every time in seconds, factor and number of bytes of one device."""
