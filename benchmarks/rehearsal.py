@@ -10,9 +10,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import time
 from pathlib import Path
 from statistics import median
+
+os.environ["CUDA_VISIBLE_DEVICES"] = ""  # this machine is its processor
 
 from foretell.runtime.assignment import Assignment, Rehearsal, Report
 from foretell.runtime.launch import Ranks

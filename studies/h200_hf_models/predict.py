@@ -1,6 +1,7 @@
-"""Predicts the steps of models.py: python studies/h200_hf_models/predict.py --graphs FOLDER --out FILE [--calibration FILE]
+"""Predicts the steps of models.py: python studies/h200_hf_models/predict.py --graphs FOLDER --out FILE
 
-A line a case: seconds of the step, bytes of tensors at the fullest moment. Models are traced once, and their graphs kept.
+A line a case: seconds of the step, bytes of tensors at the fullest moment; without a calibration, or with one
+(`--calibration FILE`). Models are traced once, and their graphs kept.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Predicted against measured: python studies/h200_hf_models/score.py PREDICTED ... [--rows]
 
-PREDICTED are files that predict.py wrote: without a calibration, and with that of the same machine and hour. Of the half
-set aside only totals are printed. `--rows` shows the other one.
+PREDICTED are files that predict.py wrote: without a calibration, and with that of the same machine and hour. Of the
+half set aside only totals are printed. `--rows` shows the other one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ def told(name: str, found: list[float]) -> str:
     sizes = sorted(map(abs, found))
     last = sizes[min(len(sizes) - 1, int(0.9 * len(sizes)))]
     bias = statistics.median(found)
-    return f"{name} {statistics.median(sizes):6.1%} median {last:6.1%} p90 {statistics.fmean(sizes):6.1%} mean {bias:+6.1%}"
+    middle = f"{statistics.median(sizes):6.1%} median {last:6.1%} p90 {statistics.fmean(sizes):6.1%} mean"
+    return f"{name} {middle} {bias:+6.1%}"
 
 
 def main() -> None:

@@ -1,8 +1,8 @@
 """Published, rehearsed and predicted, beside each other: python studies/h200_published/score.py
 
-Rows of rehearsals.jsonl (made by studies/h200_rehearsals/measure.py --cases studies/h200_published/cases.jsonl) with the
-published row that each stands for. A step that was rehearsed with fewer layers is extended by the program, as far as the
-predictions of the two models are from that of the whole.
+Rows of rehearsals.jsonl (made by studies/h200_rehearsals/measure.py --cases studies/h200_published/cases.jsonl) with
+the published row that each stands for. A step that was rehearsed with fewer layers, at two depths, is extended by what a
+layer takes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def main() -> None:
     for line in (HERE / "cases.jsonl").read_text().splitlines():
         told = json.loads(line)
         cases.setdefault(told["id"], []).append(Case(**told["case"]))
-    print("| run | plan | published, H100 | predicted for it | rehearsed, H200 | predicted for it | H200 over H100, said |")
+    print("| run | plan | published, H100 | predicted | rehearsed, H200 | predicted | H200 over H100, and said |")
     print("|---|---|--:|--:|--:|--:|--:|")
     for name, own in cases.items():
         if all(case.name in ran for case in own):

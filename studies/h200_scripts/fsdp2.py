@@ -24,7 +24,8 @@ config = LlamaConfig(
     vocab_size=32000,
     use_cache=False,
 )
-model = LlamaForCausalLM(config).to(device)
+with torch.device(device):
+    model = LlamaForCausalLM(config)
 reads = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
 for layer in model.model.layers:
     fully_shard(layer, mp_policy=reads)

@@ -58,7 +58,7 @@ class Started(NamedTuple):
     script: str  # below CARRIED, or here
     arguments: str
     trainer: str = ""
-    limit: float = 30.0
+    limit: float = 45.0
 
 
 def commands(tiny: bool, folder: Path) -> list[Started]:
@@ -75,7 +75,7 @@ def commands(tiny: bool, folder: Path) -> list[Started]:
         told = {"out": folder, "assets": folder, "flavor": "debugmodel" if tiny else "8B", "length": length}
         file.write_text(TITAN.format(**told, split=split, again=again, compiled=compiled))
         arguments = f"--job.config_file {file}"
-        found.append(Started(f"torchtitan, {name}", "64xh200", titan, arguments, "torchtitan", 45.0))
+        found.append(Started(f"torchtitan, {name}", "64xh200", titan, arguments, "torchtitan"))
     sized = "8 4096 32 4096 8" if not tiny else "2 128 8 64 8"
     return [*found, Started("Megatron-Core", "64xh200", "megatron_core.py", sized, "megatron")]
 

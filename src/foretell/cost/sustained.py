@@ -61,8 +61,8 @@ class UnderPower(NamedTuple):
     def told(self) -> str:
         """For people: what draws alike, in each precision, in the median."""
         names = {PRODUCT: "products", ATTENTION: "attention", MOVED: "others"}
-        middle = {kind: math.exp(statistics.median(log for *_, log in each.points)) for kind, each in self.ratios.items()}
-        return ", ".join(f"{names[kind]} {precision} {ratio:.2f}" for (kind, precision), ratio in sorted(middle.items()))
+        middle = {kind: statistics.median(log for *_, log in each.points) for kind, each in self.ratios.items()}
+        return ", ".join(f"{names[kind]} {word} {math.exp(log):.2f}" for (kind, word), log in sorted(middle.items()))
 
 
 def _pairs(samples: Sequence[Sample]) -> Iterator[tuple[Sample, Sample, Kernel]]:
