@@ -132,6 +132,7 @@ def main() -> None:
     asked.add_argument("--device", default="cuda")
     asked.add_argument("--tiny", action="store_true")
     asked.add_argument("--only", default="")
+    asked.add_argument("--aside", action="store_true", help="the half that judges alone")
     options = asked.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     begin, judging = time.perf_counter(), aside()
@@ -147,7 +148,8 @@ def main() -> None:
         if options.device == "cuda":
             about |= {"device": torch.cuda.get_device_name(), "free": torch.cuda.mem_get_info()}
         file.write(json.dumps({"machine": about, "at": time.time()}) + "\n")
-        for case in (case for case in CASES if options.only in case.name):
+        chosen = [case for case in CASES if options.only in case.name]
+        for case in (case for case in chosen if case.name in judging or not options.aside):
             if time.perf_counter() - begin > options.seconds - 5:
                 print(f"no time left for {case.name}", flush=True)
                 continue

@@ -1,8 +1,8 @@
 """Published, rehearsed and predicted, beside each other: python studies/h200_published/score.py
 
 Rows of rehearsals.jsonl (made by studies/h200_rehearsals/measure.py --cases studies/h200_published/cases.jsonl) with
-the published row that each stands for. A step that was rehearsed with fewer layers, at two depths, is extended by what a
-layer takes.
+the published row that each stands for. A step that was rehearsed with fewer layers, at two depths, is extended by what
+a layer takes. Published runs are predicted for the trainers of their day, rehearsed ones for today's.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from score import predicted  # noqa: E402
 
 import foretell  # noqa: E402
 
+TRAINERS = {"torchtitan": "torchtitan-2025", "Composer/PyTorch-FSDP": "llm-foundry"}
 DEVICES = {"H100-96GB": "h100-500w", "H100-80GB": "h100"}
 
 
@@ -60,7 +61,7 @@ def _row(name: str, row: dict[str, str], own: list[Case], ran: dict[str, Any]) -
     device = next(word for known, word in DEVICES.items() if row["gpu"].startswith(known))
     there = foretell.predict(
         whole.model, f"{row['n_gpus']}x{device}", whole.plan, whole.batch,
-        seq=whole.seq, trainer=whole.trainer, calibration="none",
+        seq=whole.seq, trainer=TRAINERS[row["framework"]], calibration="none",
     ).step_seconds  # fmt: skip
     cells = [f"{real:.3f} s", f"{there:.3f} s ({there / real - 1:+.0%})", f"{steps[0]:.3f} s"]
     cells += [f"{here:.3f} s ({here / steps[0] - 1:+.0%})", f"{steps[0] / real:.2f}, {here / there:.2f}"]
