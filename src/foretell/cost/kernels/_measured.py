@@ -78,9 +78,15 @@ def _always(truth: Any) -> bool:
     return truth if isinstance(truth, bool) else bool(truth.all())
 
 
+TOUCHED: Final = 8
+"""Bytes of an element that is read and written in fp32: a copy, which computes nothing, is near a function of as many
+elements, and not near one that is too small to compute anything."""
+
+
 def sizes(cost: OperatorPart) -> tuple[Quantity, Quantity]:
     """The two sizes that surfaces of kernels are over: work, and bytes."""
-    return cost.matrix + cost.vector, cost.read + cost.written
+    moved = cost.read + cost.written
+    return at_least(cost.matrix + cost.vector, moved / TOUCHED), moved
 
 
 def corrected(price: KernelPrice, action: Compute, device: Device, form: Format, trainer: Trainer) -> KernelPrice:
