@@ -2,31 +2,37 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
+import numpy
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from foretell.calibration.case import Scope
 from foretell.calibration.probes import probes, sustained
 from foretell.cost.calibrated import calibrated, kernel_points
 from foretell.cost.kernels import kernel_seconds
+from foretell.cost.power_limit import ATTENTION, MOVED, PRODUCT, alike, among
 from foretell.cost.samples import Calibration, Kernel, MeasuredMachine, Sample, calibration, form_of, sample
-from foretell.cost.sustained import ATTENTION, MOVED, PRODUCT, UnderPower
+from foretell.cost.sustained import under_power
 from foretell.hardware.catalog import cluster
-from foretell.model.autocast import PRODUCTS
+from foretell.model.operators.matmul import Matmul
 from foretell.plan.trainer import trainer
+from foretell.program.action import Compute
 from foretell.records.record import record
 
 PYTORCH, H200 = trainer("pytorch"), cluster("8xh200")
 ON_A_GPU = Scope("cuda", quick=False, count=1)
-MIXED = [(precision, case.about) for precision in ON_A_GPU.precisions for case in sustained.mixed(ON_A_GPU, precision)]
-slowed = st.floats(1, 3)
+MIXED = [
+    (precision, case.about)
+    for precision in ON_A_GPU.precisions
+    for case in sustained.mixed(ON_A_GPU, precision)
+    if isinstance(case.about, Kernel)
+]
 
 
-def _alike(about: Kernel) -> str:
-    word = about.operator["operator"]
-    return word if word == ATTENTION else PRODUCT if word in PRODUCTS else MOVED
+def alike_of(about: Kernel) -> str:
+    return alike(about.operator["operator"])
 
 
 def _formula(about: Kernel) -> tuple[float, float]:
@@ -39,11 +45,10 @@ def _samples(times: float, slower: dict[str, float]) -> list[Sample]:
     """Every kernel of a mix as the formula says, so many times as long; among others that much longer yet."""
     found: dict[bytes, Sample] = {}
     for _, about in MIXED:
-        assert isinstance(about, Kernel)
         seconds, launch = _formula(about)
         alone = times * (seconds - launch) + launch
         among = msgspec.structs.replace(about, sustained=True)
-        for one in (sample("any", about, [alone]), sample("sustained", among, [slower[_alike(about)] * alone])):
+        for one in (sample("any", about, [alone]), sample("sustained", among, [slower[alike_of(about)] * alone])):
             found[one.key] = one
     return list(found.values())
 
@@ -53,43 +58,82 @@ def _calibration(samples: list[Sample]) -> Calibration:
     return Calibration(machine=machine, samples=tuple(samples), complete=True)
 
 
-def _priced(found: Calibration, about: Kernel) -> float:
-    """What is predicted of a kernel besides starting it, over the formula."""
-    device = calibrated(H200, PYTORCH, found).cluster.device
-    prices = [kernel_seconds(one, device, form_of(about.precision), PYTORCH) for one in about.actions()]
-    plain = [kernel_seconds(one, H200.device, form_of(about.precision), PYTORCH) for one in about.actions()]
-    return sum(float(p.seconds - p.launch) for p in prices) / sum(float(p.seconds - p.launch) for p in plain)
+def _layer(precision: str) -> list[Compute]:
+    """What a mix computes."""
+    return [action for word, about in MIXED if word == precision for action in about.actions()]
 
 
-@given(st.floats(0.8, 3), slowed, slowed, slowed)
-def test_a_step_has_kernels_as_they_are_among_others(
+def _priced(found: Calibration, layer: list[Compute], precision: str) -> list[float]:
+    """What kernels of a layer take besides starting them, over the formula."""
+    form, device = form_of(precision), calibrated(H200, PYTORCH, found).cluster.device
+    price = among(layer, lambda one: kernel_seconds(one, device, form, PYTORCH), device, form)
+    plain = [kernel_seconds(one, H200.device, form, PYTORCH) for one in layer]
+    both = zip(map(price, layer), plain, strict=True)
+    return [float(one.seconds - one.launch) / float(other.seconds - other.launch) for one, other in both]
+
+
+@pytest.mark.parametrize(
+    "times, product, attention, moved", [(1.0, 1.2, 1.3, 1.1), (0.9, 1.05, 1.0, 1.0), (1.0, 1.0, 2.0, 1.4)]
+)
+def test_a_layer_that_draws_as_much_has_kernels_as_they_are_among_others(
     times: float, product: float, attention: float, moved: float
 ) -> None:
     """Nothing is faster than the peak that a data sheet says: so not below 0.8 of the formula."""
     slower = {PRODUCT: product, ATTENTION: attention, MOVED: moved}
     found = _calibration(_samples(times, slower))
-    ratios = UnderPower.of(found).ratios
-    assert {kind for kind, _ in ratios} == set(slower)
-    for (kind, _), ratio in ratios.items():
-        assert ratio.factor(2**30, 2**20) == pytest.approx(slower[kind])
-    for _, about in MIXED[:: len(MIXED) // 7]:
-        assert isinstance(about, Kernel)
-        assert _priced(found, about) == pytest.approx(times * slower[_alike(about)], rel=1e-6)
+    known = under_power(found, H200.device)
+    assert known is not None and {kind.split()[0] for kind in known.ratios} == set(slower)
+    for kind, ratio in known.ratios.items():
+        assert ratio.factor(2**30, 2**20) == pytest.approx(slower[kind.split()[0]])
+    assert known.watts["bf16"] > H200.device.power_watts  # what an H200 cannot keep
+    layer = _layer("bf16")
+    for one, ratio in zip(layer, _priced(found, layer, "bf16"), strict=True):
+        assert ratio == pytest.approx(times * slower[alike(one.operator)], rel=0.02)
+
+
+@pytest.mark.parametrize("product, moved, copies", [(1.3, 1.1, 0), (1.3, 1.0, 2), (2.0, 1.2, 20)])
+def test_the_more_a_layer_would_draw_the_longer_its_kernels_take(product: float, moved: float, copies: int) -> None:
+    """Copies alone keep within the limit, and are as fast as alone; products among them slow all that draw alike."""
+    found = _calibration(_samples(1.0, {PRODUCT: product, ATTENTION: 1.0, MOVED: moved}))
+    layer = _layer("bf16")
+    products = [one for one in layer if one.operator == "matmul"]
+    copied = [one for one in layer if one.operator == "elementwise" and one.cost.vector == 0]
+    assert products and copied
+    assert _priced(found, copied, "bf16") == pytest.approx([1.0] * len(copied))
+    few, many = (_priced(found, [*products, *copied * count], "bf16")[0] for count in (copies, copies + 1))
+    assert 1.0 - 1e-9 <= many <= few + 1e-9 and few <= product + 1e-9
 
 
 def test_nothing_gets_faster_among_others() -> None:
     found = _calibration(_samples(1.0, {PRODUCT: 0.7, ATTENTION: 0.9, MOVED: 1.0}))
-    assert {log for ratio in UnderPower.of(found).ratios.values() for *_, log in ratio.points} == {0.0}
+    known = under_power(found, H200.device)
+    assert known is not None and {log for ratio in known.ratios.values() for *_, log in ratio.points} == {0.0}
 
 
-@given(st.floats(0.3, 3))
+def test_many_sizes_at_once_are_slowed_as_each_is() -> None:
+    """Search prices layers of all its batches at once."""
+    device = calibrated(H200, PYTORCH, _calibration(_samples(1.0, {PRODUCT: 1.3, ATTENTION: 1.2, MOVED: 1.1})))
+    form = form_of("bf16")
+
+    def seconds(rows: Any) -> Any:
+        sizes = {"batch": 1, "row": rows, "in": 4096, "out": 4096}
+        layer = [Compute("layers.0", "matmul", "forward", sizes, Matmul().forward(sizes, dict.fromkeys("xwy", 2)))]
+        place = device.cluster.device
+        price = among(layer, lambda one: kernel_seconds(one, place, form, PYTORCH), place, form)
+        return price(layer[0]).seconds
+
+    rows = [256, 4096, 65536]
+    assert list(seconds(numpy.array(rows, dtype=float))) == [seconds(float(one)) for one in rows]
+
+
+@pytest.mark.parametrize("times", [0.5, 0.9, 1.0, 1.4])
 def test_a_record_of_before_does_not_say_how_fast_products_are(times: float) -> None:
     """Its kernels ran alone: products are not taken to be faster than the formula has them; what is slower stays so."""
     before = [one for one in _samples(times, dict.fromkeys((PRODUCT, ATTENTION, MOVED), 1.0)) if one.probe == "any"]
-    for _, about in MIXED[:: len(MIXED) // 7]:
-        assert isinstance(about, Kernel)
-        said = times if _alike(about) == MOVED else max(1.0, times)
-        assert _priced(_calibration(before), about) == pytest.approx(said, rel=1e-6)
+    layer = _layer("bf16")
+    for one, ratio in zip(layer, _priced(_calibration(before), layer, "bf16"), strict=True):
+        said = times if alike(one.operator) == MOVED else max(1.0, times)
+        assert ratio == pytest.approx(said, rel=1e-6)
 
 
 def test_a_record_is_read_as_it_was_written() -> None:
@@ -120,9 +164,9 @@ def test_every_kernel_of_a_mix_is_timed_alone_too() -> None:
     for about in kernels:
         assert about.sustained and msgspec.json.encode(msgspec.structs.replace(about, sustained=False)) in others
     for precision in ON_A_GPU.precisions:
-        mix = [about for word, about in MIXED if word == precision and isinstance(about, Kernel)]
-        assert {_alike(about) for about in mix} == {PRODUCT, ATTENTION, MOVED}
-        seconds = {kind: sum(_formula(one)[0] for one in mix if _alike(one) == kind) for kind in (PRODUCT, MOVED)}
+        mix = [about for word, about in MIXED if word == precision]
+        assert {alike_of(about) for about in mix} == {PRODUCT, ATTENTION, MOVED}
+        seconds = {kind: sum(_formula(one)[0] for one in mix if alike_of(one) == kind) for kind in (PRODUCT, MOVED)}
         assert seconds[PRODUCT] > seconds[MOVED]  # as in a step
 
 

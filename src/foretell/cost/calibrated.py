@@ -36,7 +36,7 @@ from foretell.cost.samples import (
     UpdateSample,
     form_of,
 )
-from foretell.cost.sustained import UnderPower
+from foretell.cost.sustained import as_it_was, under_power
 from foretell.cost.wrapped_timed import as_timed
 from foretell.errors import BadInput
 from foretell.hardware.cluster import Cluster, Device, Level
@@ -105,9 +105,9 @@ def measured_device(device: Device, found: Calibration, ranks: int = 1) -> Devic
     """The device with its own figures where no data sheet is about it, and with corrections of its kernels."""
     base = _processor(device, found) if found.machine.kind == "cpu" else device
     surfaces = {kind: Surface(tuple(points)) for kind, points in kernel_points(base, found).items()}
-    if found.machine.kind == "cuda":
-        power = UnderPower.of(found)
-        surfaces = {kind: power.among(kind, alone.points) for kind, alone in surfaces.items()}
+    power = under_power(found, base) if found.machine.kind == "cuda" else None
+    if found.machine.kind == "cuda" and power is None:
+        surfaces = {kind: as_it_was(kind, alone.points) for kind, alone in surfaces.items()}
     if found.machine.kind == "cpu":
         last, crowd, held_up = slowest(found, ranks), CoreContention.of(found, ranks), held_up_by_others(found, ranks)
         surfaces = {kind: crowd.around(kind, surface).slower(last * held_up) for kind, surface in surfaces.items()}
@@ -115,7 +115,8 @@ def measured_device(device: Device, found: Calibration, ranks: int = 1) -> Devic
         surfaces |= dict(shares(base.launch_seconds, found))
         base = msgspec.structs.replace(base, launch_seconds=base.launch_seconds * held_up)
         surfaces |= dict(interrupted(base.launch_seconds, found, ranks))
-    return msgspec.structs.replace(base, measured=surfaces, sources={**base.sources, "measured": told(found)})
+    sources = {**base.sources, "measured": told(found)}
+    return msgspec.structs.replace(base, measured=surfaces, under_power=power, sources=sources)
 
 
 def _processor(device: Device, found: Calibration) -> Device:

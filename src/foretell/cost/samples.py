@@ -222,6 +222,11 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
     date: str = ""  # UTC, ISO 8601: when it was finished
     fits: dict[str, SampleFit] = {}
 
+    @property
+    def under_power(self) -> bool:
+        """Whether kernels were timed among others, too."""
+        return any(isinstance(one.about, Kernel) and one.about.sustained for one in self.samples)
+
     def figures(self, name: str) -> list[FigureSample]:
         """What was measured under a name: of how many ranks, of how many bytes."""
         return [one.about for one in self._named(name) if isinstance(one.about, FigureSample)]

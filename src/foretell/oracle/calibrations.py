@@ -16,7 +16,6 @@ import msgspec
 
 from foretell.cost.calibrated import Calibrated, calibrated
 from foretell.cost.samples import Calibration, MeasuredMachine, calibration
-from foretell.cost.sustained import UnderPower
 from foretell.errors import BadInput
 from foretell.files import shown
 from foretell.hardware.cluster import Cluster, Device
@@ -119,7 +118,7 @@ class _Candidate(NamedTuple):
         if not self.whole:
             kind, more = ("a quick one", "") if self.found.quick else ("not complete", " --resume")
             yield f"the calibration is {kind}: `foretell calibrate{more}` measures the rest"
-        if self.whole and self.found.machine.kind == "cuda" and not UnderPower.of(self.found).ratios:
+        if self.whole and self.found.machine.kind == "cuda" and not self.found.under_power:
             yield (
                 "its kernels ran alone, at clocks that no step keeps: products are not taken to be faster than the "
                 "formula has them; `foretell calibrate --resume` times them among others, too"

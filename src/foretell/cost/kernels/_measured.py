@@ -132,7 +132,7 @@ def corrected_update(price: KernelPrice, action: Update, device: Device, form: F
 def profiled(price: KernelPrice, action: Compute, device: Device) -> KernelPrice:
     """The price with what the layer was measured to take that the kernel belongs to."""
     factor = _of_layer(action, device)
-    return price if factor is None else _times(price, factor)
+    return price if factor is None else times(price, factor)
 
 
 def _of_layer(action: Compute, device: Device) -> float | None:
@@ -150,14 +150,14 @@ def _of_layer(action: Compute, device: Device) -> float | None:
 def profiled_update(price: KernelPrice, device: Device) -> KernelPrice:
     """The same for the optimizer's step."""
     factor = device.profiled.get("update")
-    return price if factor is None else _times(price, factor)
+    return price if factor is None else times(price, factor)
 
 
 def _scaled(price: KernelPrice, measured: Surface, cost: OperatorPart) -> KernelPrice:
-    return _times(price, measured.factor(*sizes(cost)))
+    return times(price, measured.factor(*sizes(cost)))
 
 
-def _times(price: KernelPrice, factor: Quantity) -> KernelPrice:
+def times(price: KernelPrice, factor: Quantity) -> KernelPrice:
     """What the kernel does, so many times as long; starting it stays as it is."""
     return KernelPrice(
         price.matrix * factor,
