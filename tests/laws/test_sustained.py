@@ -88,7 +88,7 @@ def test_a_layer_that_draws_as_much_has_kernels_as_they_are_among_others(
     assert known.watts["bf16"] > H200.device.power_watts  # what an H200 cannot keep
     layer = _layer("bf16")
     for one, ratio in zip(layer, _priced(found, layer, "bf16"), strict=True):
-        assert ratio == pytest.approx(times * slower[alike(one.operator)], rel=0.02)
+        assert ratio == pytest.approx(times * slower[alike(one.operator)], rel=0.06)
 
 
 @pytest.mark.parametrize("product, moved, copies", [(1.3, 1.1, 0), (1.3, 1.0, 2), (2.0, 1.2, 20)])
