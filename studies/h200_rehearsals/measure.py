@@ -219,6 +219,13 @@ def one(case: Case, options: argparse.Namespace) -> dict[str, Any]:
     return {**found, "took": time.perf_counter() - begin}
 
 
+def listed(file: Path | None) -> list[Case]:
+    """The cases of this study, or those of a file."""
+    if file is None:
+        return cases()
+    return [Case(**json.loads(line)["case"]) for line in file.read_text().splitlines() if line.strip()]
+
+
 def machine(device: str) -> dict[str, Any]:
     found: dict[str, Any] = {"torch": torch.__version__, "python": platform.python_version()}
     for name in ("transformers", "timm", "torchvision", "triton", "torchtitan"):
@@ -242,17 +249,18 @@ def main() -> None:
     asked.add_argument("--device", default="cuda")
     asked.add_argument("--tiny", action="store_true")
     asked.add_argument("--only", default="")
+    asked.add_argument("--cases", type=Path, help="others than those of cases.py: a line of JSON each")
     asked.add_argument("--one", default="", help=argparse.SUPPRESS)
     options = asked.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     if options.one:
-        (only,) = (case for case in cases() if case.name == options.one)
+        (only,) = (case for case in listed(options.cases) if case.name == options.one)
         child(only, options, options.out / "row.json")
     begin, kept_aside = time.perf_counter(), aside()
     from subjects import ready
 
     ready()
-    own = [case for at, case in enumerate(cases()) if at % options.parts == options.part]
+    own = [case for at, case in enumerate(listed(options.cases)) if at % options.parts == options.part]
     own = [case for case in own if options.only in case.name]
     rows = options.out / f"rehearsals_{options.part}.jsonl"
     with rows.open("a") as told, gzip.open(options.out / f"history_{options.part}.jsonl.gz", "at") as histories:

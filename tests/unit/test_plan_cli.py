@@ -316,7 +316,8 @@ def test_a_kept_calibration_is_told(foretell: Any, tmp_path: Path, monkeypatch: 
     asked = (TINY, "--on", "2xh200", "--batch", "8", "--only", "dp")
     assert "a calibration of h200 is used" in " ".join(foretell(*asked).err.split())
     kept, named = (json.loads(foretell(*asked, *more, "--json").out) for more in ((), ("--calibration", str(record))))
-    assert kept["best"] == named["best"] and kept["notes"] and not named["notes"]
+    assert kept["best"] == named["best"] and kept["notes"][1:] == named["notes"]
+    assert "ran alone" in named["notes"][0]  # a record of before kernels were timed under power
     plain = json.loads(foretell(*asked, "--calibration", "none", "--json").out)
     assert plain["best"] != kept["best"] and not plain["notes"]
 

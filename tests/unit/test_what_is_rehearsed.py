@@ -189,6 +189,8 @@ GRADIENTS = 10_000_000
         ([("all-reduce", 64, 1, GRADIENTS, 1)], "dp64"),
         ([("all-gather", 64, 1, GRADIENTS, 2), ("reduce-scatter", 64, 1, 64 * GRADIENTS, 1)], "dp64:zero3"),
         ([("all-gather", 64, 1, GRADIENTS, 1), ("reduce-scatter", 64, 1, 32 * GRADIENTS, 1)], "dp64:zero2"),
+        ([("all-gather", 64, 1, GRADIENTS // 32, 15), ("reduce-scatter", 64, 1, 8 * GRADIENTS, 8)], "dp64:zero3"),
+        ([("all-gather", 64, 1, GRADIENTS // 16, 8), ("reduce-scatter", 64, 1, 8 * GRADIENTS, 8)], "dp64:zero2"),
         ([("all-reduce", 8, 8, GRADIENTS, 1), ("all-reduce", 8, 1, 77_777, 48)], "dp8 tp8"),
         ([("all-reduce", 64, 1, 64 * GRADIENTS, 1), ("all-gather", 64, 1, GRADIENTS, 1)], "dp64:zero1"),  # DeepSpeed
         ([("all-reduce", 8, 8, GRADIENTS, 1), ("all-reduce", 8, 1, 2 * GRADIENTS, 4)], "dp8 tp8"),  # by chance

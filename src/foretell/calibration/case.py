@@ -23,6 +23,7 @@ class Case(NamedTuple):
 
     about: About
     measure: Callable[[DeviceClock], Sequence[float]]
+    make: Callable[[], Callable[[], Any]] | None = None  # of a kernel: prepares tensors and gives the call
 
 
 class Scope(NamedTuple):
@@ -72,7 +73,7 @@ class Probe(Protocol):
 
 def timed(about: About, make: Callable[[], Callable[[], Any]]) -> Case:
     """A case whose calls are timed by the device's clock; `make` prepares tensors and gives the call."""
-    return Case(about, lambda clock: clock.times(make()))
+    return Case(about, lambda clock: clock.times(make()), make)
 
 
 def kernel(
@@ -105,13 +106,14 @@ def kernel(
     )
 
     def prepared() -> Callable[[], Any]:
-        _allow_tf32(precision == "tf32")
+        allow_tf32(precision == "tf32")
         return make()
 
     return timed(about, prepared)
 
 
-def _allow_tf32(allowed: bool) -> None:
+def allow_tf32(allowed: bool) -> None:
+    """Whether products of fp32 run in TF32."""
     torch.backends.cuda.matmul.allow_tf32 = allowed
     torch.backends.cudnn.allow_tf32 = allowed
 

@@ -36,6 +36,7 @@ from foretell.cost.samples import (
     UpdateSample,
     form_of,
 )
+from foretell.cost.sustained import as_it_was, under_power
 from foretell.cost.wrapped_timed import as_timed
 from foretell.errors import BadInput
 from foretell.hardware.cluster import Cluster, Device, Level
@@ -104,6 +105,9 @@ def measured_device(device: Device, found: Calibration, ranks: int = 1) -> Devic
     """The device with its own figures where no data sheet is about it, and with corrections of its kernels."""
     base = _processor(device, found) if found.machine.kind == "cpu" else device
     surfaces = {kind: Surface(tuple(points)) for kind, points in kernel_points(base, found).items()}
+    power = under_power(found, base) if found.machine.kind == "cuda" else None
+    if found.machine.kind == "cuda" and power is None:
+        surfaces = {kind: as_it_was(kind, alone.points) for kind, alone in surfaces.items()}
     if found.machine.kind == "cpu":
         last, crowd, held_up = slowest(found, ranks), CoreContention.of(found, ranks), held_up_by_others(found, ranks)
         surfaces = {kind: crowd.around(kind, surface).slower(last * held_up) for kind, surface in surfaces.items()}
@@ -111,7 +115,8 @@ def measured_device(device: Device, found: Calibration, ranks: int = 1) -> Devic
         surfaces |= dict(shares(base.launch_seconds, found))
         base = msgspec.structs.replace(base, launch_seconds=base.launch_seconds * held_up)
         surfaces |= dict(interrupted(base.launch_seconds, found, ranks))
-    return msgspec.structs.replace(base, measured=surfaces, sources={**base.sources, "measured": told(found)})
+    sources = {**base.sources, "measured": told(found)}
+    return msgspec.structs.replace(base, measured=surfaces, under_power=power, sources=sources)
 
 
 def _processor(device: Device, found: Calibration) -> Device:
@@ -139,7 +144,8 @@ def _processor(device: Device, found: Calibration) -> Device:
 def kernel_points(device: Device, found: Calibration) -> dict[str, list[Point]]:
     """Measured over formula for each kind of kernel that was timed."""
     points: dict[str, list[Point]] = defaultdict(list)
-    kernels = [_timed(one, one.about, device) for one in found.samples if isinstance(one.about, Kernel)]
+    alone = [(one, one.about) for one in found.samples if isinstance(one.about, Kernel) and not one.about.sustained]
+    kernels = [_timed(one, about, device) for one, about in alone]
     starts = Starts(found, kernels) if found.machine.kind == "cpu" else None
     for timed in kernels:
         started = starts.of(timed) if starts else None

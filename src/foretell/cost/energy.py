@@ -15,6 +15,7 @@ from foretell.cost.kernels.matmul import multiplied_in
 from foretell.hardware.cluster import Device
 from foretell.plan.policies.precision import Format
 from foretell.program.action import Compute
+from foretell.units import Quantity, at_least
 
 MEASURED_ON: Final = "h200"
 
@@ -50,14 +51,14 @@ class Energy(NamedTuple):
     watts: float  # of one device, in the mean
 
 
-def above_idle(action: Compute, seconds: float, device: Device, form: Format) -> float:
+def above_idle(action: Compute, seconds: Quantity, device: Device, form: Format) -> Quantity:
     """Joules of one part of one operator besides what the device draws anyway."""
     form = multiplied_in(action, form) if action.operator == "matmul" else form
     rate, plain = unit_rate(action, device, form), device.vector.get("fp32", 0.0)
-    products = float(arithmetic(action, device, form)) / rate * (VECTOR if rate <= plain else MATRIX)
-    moved = float(action.cost.read + action.cost.written) / device.memory_bandwidth * MEMORY
-    computed = float(action.cost.vector) / plain * OPERATIONS if plain else 0.0
-    return device.power_watts * max(products + moved + computed, seconds * RUNNING)
+    products = arithmetic(action, device, form) / rate * (VECTOR if rate <= plain else MATRIX)
+    moved = (action.cost.read + action.cost.written) / device.memory_bandwidth * MEMORY
+    computed = action.cost.vector / plain * OPERATIONS if plain else 0.0
+    return device.power_watts * at_least(products + moved + computed, seconds * RUNNING)
 
 
 def of_updates(seconds: float, device: Device) -> float:

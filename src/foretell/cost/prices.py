@@ -19,6 +19,7 @@ from foretell.cost.fabric import Group, sharing
 from foretell.cost.host import host_of_update, host_update_seconds
 from foretell.cost.kernels import KernelPrice as KernelPrice
 from foretell.cost.kernels import chains, kernel_seconds, update_seconds
+from foretell.cost.power_limit import among
 from foretell.cost.splits import IMAGES, around_seconds, mesh_splits, side_by_side, split_seconds, splits_layers
 from foretell.cost.tp_overlap import hidden_seconds
 from foretell.cost.wrapped_host import BARE, Wraps, around_message, around_operator, around_region
@@ -137,6 +138,7 @@ class Prices:
         price = self._kernel if known is None else self._remembered(actions, known)
         cost, fusion = BodyCost(Cost(), Cost()), self.trainer.fusion
         run = list(chains(actions, self.trainer.execution, fusion.norms_take_in, fusion.complex_rotary))
+        price = among(run, price, self.device, self.form)
         hidden = hidden_seconds(run, self.trainer.tensor, lambda one: price(one).seconds, self.message)
         wrapped = self.trainer.wrapped
         cost.now.launches += around_region(wraps, wrapped)
@@ -187,7 +189,8 @@ class Prices:
 
     def hidden(self, actions: Sequence[object]) -> dict[int, Quantity]:
         """Seconds of a body's messages that run beside its products, by their place in it."""
-        return hidden_seconds(actions, self.trainer.tensor, lambda one: self._kernel(one).seconds, self.message)
+        price = among(actions, self._kernel, self.device, self.form)
+        return hidden_seconds(actions, self.trainer.tensor, lambda one: price(one).seconds, self.message)
 
     def _communicate(self, message: Communicate, cost: Cost, hidden: Quantity) -> None:
         """Messages for weights are no part of a body's price: see `care`."""

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar
 
 import msgspec
 
+from foretell.cost.wrapped_timed import AGAIN, SPLIT_BACKWARD, SPLIT_FORWARD, UNIT
 from foretell.errors import BadInput
 from foretell.model.operator import Operator
 from foretell.model.operators import any_operator
@@ -51,6 +52,7 @@ class Kernel(msgspec.Struct, frozen=True, kw_only=True, tag="kernel"):
     layout: str = "first"  # of images: where their channels are
     density: Annotated[float, msgspec.Meta(gt=0, le=1)] = 1.0
     autograd: bool = False  # called by autograd, which takes its own time
+    sustained: bool = False  # among others that kept the device at its limit of power, rather than alone
 
     def actions(self) -> Iterator[Compute]:
         """What of it costs anything, as programs write it."""
@@ -220,6 +222,11 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
     date: str = ""  # UTC, ISO 8601: when it was finished
     fits: dict[str, SampleFit] = {}
 
+    @property
+    def under_power(self) -> bool:
+        """Whether kernels were timed among others, too."""
+        return any(isinstance(one.about, Kernel) and one.about.sustained for one in self.samples)
+
     def figures(self, name: str) -> list[FigureSample]:
         """What was measured under a name: of how many ranks, of how many bytes."""
         return [one.about for one in self._named(name) if isinstance(one.about, FigureSample)]
@@ -283,8 +290,8 @@ def _content(record: Record, kind: str, form: type[T], where: str) -> T:
     return found
 
 
-MAY_BE_ZERO: Final = ("overlap", "late", "context", "communicator")
-"""Figures that a machine may have none of; all others are times and factors."""
+MAY_BE_ZERO: Final = ("overlap", "late", "context", "communicator", UNIT, AGAIN, SPLIT_FORWARD, SPLIT_BACKWARD)
+"""Figures that a machine may have none of, and differences of two times; all others are times and factors."""
 
 LONGEST: Final = 1e15
 """Above every time in seconds, factor and number of bytes of one device."""

@@ -20,7 +20,7 @@ import msgspec
 
 from foretell.errors import BadInput, unknown
 from foretell.hardware.architecture import Reached
-from foretell.hardware.measured import Surface
+from foretell.hardware.measured import Surface, UnderPower
 from foretell.hardware.quantity import show
 from foretell.hardware.topology import FabricTopology, fabric_topology
 
@@ -72,6 +72,7 @@ class Device(msgspec.Struct, frozen=True):
     reached: dict[str, Reached] = {}  # what its units reach, where that was measured; else as its architecture
     shares: dict[str, float] = {}  # the same by precision, where frameworks reach less than the best product does
     measured: dict[str, Surface] = {}  # corrections of kernel prices, by kind of kernel: a calibration's
+    under_power: UnderPower | None = None  # what its limit of power adds to that: a calibration's; None: not timed
     profiled: dict[str, float] = {}  # factors on kernel prices, by layer and pass of one model: a profile's
     pace: float = 1.0  # times as long as that, which all kernels take: what measured steps of a stack say
 

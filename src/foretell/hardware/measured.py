@@ -57,6 +57,26 @@ class Surface(msgspec.Struct, frozen=True):
         return Surface(tuple((x, y, log + math.log(factor)) for x, y, log in self.points))
 
 
+class UnderPower(msgspec.Struct, frozen=True):
+    """How many times as long kernels take among others that keep the device at its limit of power, as alone."""
+
+    ratios: dict[str, Surface]  # by what draws alike, and precision
+    watts: dict[str, float]  # that the others would have drawn at full clocks, by the precision of products
+
+    def __hash__(self) -> int:
+        return hash(tuple(self.watts.items()))
+
+
+def to_the(ratio: Quantity, share: Quantity) -> Quantity:
+    """A share of a ratio: its power; for arrays each digit that of its numbers alone."""
+    if isinstance(ratio, int | float) and isinstance(share, int | float):
+        return math.pow(ratio, share)
+    import numpy
+
+    pairs = numpy.broadcast(ratio, share)
+    return numpy.array([math.pow(float(x), float(y)) for x, y in pairs]).reshape(pairs.shape)
+
+
 def _log2(size: float) -> float:
     return math.log2(max(size, 1.0))
 

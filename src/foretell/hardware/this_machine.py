@@ -23,7 +23,7 @@ _PATIENCE = 5.0
 @functools.cache
 def machine() -> ClusterFile:
     """This machine: its GPUs when they are known devices, otherwise its processor, a rank a core."""
-    found = _from_gpus(_gpu_names()) or processor()
+    found = (_from_gpus(_gpu_names()) if gpus() else None) or processor()
     return ClusterFile(found, None, 1)
 
 

@@ -118,6 +118,11 @@ class _Candidate(NamedTuple):
         if not self.whole:
             kind, more = ("a quick one", "") if self.found.quick else ("not complete", " --resume")
             yield f"the calibration is {kind}: `foretell calibrate{more}` measures the rest"
+        if self.whole and self.found.machine.kind == "cuda" and not self.found.under_power:
+            yield (
+                "its kernels ran alone, at clocks that no step keeps: products are not taken to be faster than the "
+                "formula has them; `foretell calibrate --resume` times them among others, too"
+            )
 
 
 def _named(path: Path) -> ChosenCalibration:

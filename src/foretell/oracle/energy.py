@@ -71,5 +71,5 @@ def _kind(plan: PricedProgram, kind: BlockKind) -> float:
         for action in chains(actions, trainer.execution, trainer.fusion.norms_take_in, trainer.fusion.complex_rotary):
             if isinstance(action, Compute):
                 seconds = float(kernel_seconds(action, device, form, trainer).seconds)
-                total += above_idle(action, seconds, device, form)
+                total += float(above_idle(action, seconds, device, form))
     return total

@@ -68,6 +68,7 @@ def held_at(events: list[Event], at: int) -> list[Event]:
 
 SAYS_NOTHING = ("/nn/modules/module.py", "/_ops.py", "/_contextlib.py", "/_dynamo/", "/_device.py", "/overrides.py")
 SAYS_NOTHING += ("/_python_dispatch.py", "/runtime/counting.py", "/runtime/subject.py", "/autograd/")
+SAYS_NOTHING += ("/torch/_compile.py", "/utils/checkpoint.py", "/_functional_collectives.py")
 """Files that every operator passes."""
 
 

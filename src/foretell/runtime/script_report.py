@@ -15,6 +15,9 @@ SMALL = 1024
 CLOSE = 0.02
 """How far the bytes that travel may be from those of all gradients, which are rounded to whole shares."""
 
+AGAIN = 1.25
+"""Messages that gather weights for each that sums gradients, above which a layer is gathered for both passes."""
+
 TIMES = (0.5, *range(1, 9))
 """Gradients may travel in half of their bytes, or with each of some micro-batches."""
 
@@ -61,12 +64,14 @@ class ScriptReport(msgspec.Struct, frozen=True, kw_only=True):
 def recognised(report: ScriptReport, ranks: int) -> str:
     """The plan that messages look like; empty where they look like none, or do not account for all ranks."""
     groups: dict[tuple[int, int], Counter[str]] = defaultdict(Counter)
+    counts: dict[tuple[int, int], Counter[str]] = defaultdict(Counter)
     for one in report.collectives:
         groups[one.stride, one.ranks][one.kind] += one.payload * one.count
+        counts[one.stride, one.ranks][one.kind] += one.count
     axes: list[str] = []
     found = 1
-    for (_, size), sent in sorted(groups.items(), reverse=True):
-        word = _axis(size, sent, report.gradients)
+    for (stride, size), sent in sorted(groups.items(), reverse=True):
+        word = _axis(size, sent, counts[stride, size], report.gradients)
         if word.startswith("dp") and ":" not in word and any(one.startswith("dp") for one in axes):
             word = f"tp{size}"  # gradients are summed along one group: sums inside it that are as large are activations
         axes += [word] if word else []
@@ -85,15 +90,19 @@ def _hybrid(axes: Iterable[str]) -> list[str]:
     return found
 
 
-def _axis(ranks: int, sent: Mapping[str, int], gradients: int) -> str:
-    """What an axis does along which so many bytes of each kind travel."""
+def _axis(ranks: int, sent: Mapping[str, int], counts: Mapping[str, int], gradients: int) -> str:
+    """What an axis does along which so many bytes of each kind travel, in so many messages.
+
+    Weights that are gathered again for the backward pass are told by how often, not by bytes: in 16 bits they have half
+    of what their gradients have.
+    """
     if sent.get("send") or sent.get("receive"):
         return f"pp{ranks}"
     if sent.get("all-to-all"):
         return f"ep{ranks}"
     shared, gathered, summed = (sent.get(kind, 0) for kind in ("reduce-scatter", "all-gather", "all-reduce"))
     if shared and _alike(shared, gradients * ranks):
-        return f"dp{ranks}:zero3" if gathered > 1.25 * gradients else f"dp{ranks}:zero2"
+        return f"dp{ranks}:zero3" if counts["all-gather"] > AGAIN * counts["reduce-scatter"] else f"dp{ranks}:zero2"
     if shared and gathered:
         return f"tp{ranks}:sp"
     if summed > SMALL and gathered and _alike(summed, gradients * ranks):  # all gradients, of which a share is kept

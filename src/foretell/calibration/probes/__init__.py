@@ -18,6 +18,7 @@ ORDER: Final = (
     "shares",
     "normalisation",
     "attention",
+    "sustained",
     "convolution",
 )
 """Those that matter most come first, so that a calibration that is stopped has them."""

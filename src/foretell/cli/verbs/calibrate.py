@@ -10,7 +10,7 @@ import click
 
 from foretell.cli.measuring import StatusLine, needs_torch
 from foretell.cli.stopping import telling
-from foretell.cli.table import fit, table
+from foretell.cli.table import fit, folded_lines, table
 
 if TYPE_CHECKING:
     from foretell.cost.samples import Calibration, SampleFit
@@ -97,8 +97,20 @@ def _page(found: Calibration, out: Path) -> str:
         for kind, one in found.fits.items()
         if len(kind.split()) <= WORDS
     ]
-    lines += [table(header, rows), "", f"written to {out}", f"use it: foretell predict ... --calibration {out}"]
+    power = _under_power(found)
+    lines += [table(header, rows), ""]
+    lines += [folded_lines(f"among others they take as many times as long: {power}"), ""] if power else []
+    lines += [f"written to {out}", f"use it: foretell predict ... --calibration {out}"]
     return "\n".join(lines)
+
+
+def _under_power(found: Calibration) -> str:
+    """How many times as long kernels take among others; empty where that was not timed."""
+    from foretell.cost.sustained import told, under_power
+    from foretell.hardware.members import device
+
+    known = under_power(found, device(found.machine.device)) if found.machine.kind == "cuda" else None
+    return told(known) if known else ""
 
 
 def _unfinished(found: Calibration) -> list[str]:

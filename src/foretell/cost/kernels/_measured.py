@@ -78,9 +78,15 @@ def _always(truth: Any) -> bool:
     return truth if isinstance(truth, bool) else bool(truth.all())
 
 
+TOUCHED: Final = 8
+"""Bytes of an element that is read and written in fp32: a copy, which computes nothing, is near a function of as many
+elements, and not near one that is too small to compute anything."""
+
+
 def sizes(cost: OperatorPart) -> tuple[Quantity, Quantity]:
     """The two sizes that surfaces of kernels are over: work, and bytes."""
-    return cost.matrix + cost.vector, cost.read + cost.written
+    moved = cost.read + cost.written
+    return at_least(cost.matrix + cost.vector, moved / TOUCHED), moved
 
 
 def corrected(price: KernelPrice, action: Compute, device: Device, form: Format, trainer: Trainer) -> KernelPrice:
@@ -126,7 +132,7 @@ def corrected_update(price: KernelPrice, action: Update, device: Device, form: F
 def profiled(price: KernelPrice, action: Compute, device: Device) -> KernelPrice:
     """The price with what the layer was measured to take that the kernel belongs to."""
     factor = _of_layer(action, device)
-    return price if factor is None else _times(price, factor)
+    return price if factor is None else times(price, factor)
 
 
 def _of_layer(action: Compute, device: Device) -> float | None:
@@ -144,14 +150,14 @@ def _of_layer(action: Compute, device: Device) -> float | None:
 def profiled_update(price: KernelPrice, device: Device) -> KernelPrice:
     """The same for the optimizer's step."""
     factor = device.profiled.get("update")
-    return price if factor is None else _times(price, factor)
+    return price if factor is None else times(price, factor)
 
 
 def _scaled(price: KernelPrice, measured: Surface, cost: OperatorPart) -> KernelPrice:
-    return _times(price, measured.factor(*sizes(cost)))
+    return times(price, measured.factor(*sizes(cost)))
 
 
-def _times(price: KernelPrice, factor: Quantity) -> KernelPrice:
+def times(price: KernelPrice, factor: Quantity) -> KernelPrice:
     """What the kernel does, so many times as long; starting it stays as it is."""
     return KernelPrice(
         price.matrix * factor,
