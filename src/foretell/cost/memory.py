@@ -22,6 +22,7 @@ from foretell.model.matrices import trained_elements
 from foretell.model.optimizer import optimizer
 from foretell.model.resize import SAMPLE
 from foretell.plan.axis_names import AxisName
+from foretell.plan.facts import facts
 from foretell.plan.figures import look_up_depth
 from foretell.plan.policies.offload import Offload
 from foretell.plan.policies.precision import Precision
@@ -35,7 +36,7 @@ from foretell.plan.strategy import MeshAxis
 from foretell.plan.together import storage
 from foretell.plan.trainer import Trainer, look_up
 from foretell.program.blocks import BLOCK
-from foretell.units import Quantity, product, somewhere
+from foretell.units import WIDTH, Quantity, product, somewhere
 
 MIB = 2**20
 
@@ -209,12 +210,12 @@ def largest_units(graph: Graph) -> LargestUnits:
 
 
 def _update_copies(setting: Setting) -> float:
-    """Bytes for each parameter that are made for the update and gone after it."""
-    form = setting.plan.policy(Precision).format
-    by_lists = form.master == 0 and optimizer(setting.job.optimizer).rule.makes_lists
-    if not by_lists or setting.plan.policy(Offload).optimizer:
+    """Bytes for each parameter that are made for the update and gone after it: lists of all, or gradients as wide as
+    their master copies, of as many weights at a time as the largest one takes (runtime/appliers/_master.py)."""
+    form, times = setting.plan.policy(Precision).format, setting.trainer.memory.update_copies
+    if setting.plan.policy(Offload).optimizer or not optimizer(setting.job.optimizer).rule.makes_lists:
         return 0.0
-    return form.state * setting.trainer.memory.update_copies
+    return times * (form.master * largest_units(setting.graph).weight if form.master else form.state)
 
 
 def _wide_gradients(setting: Setting, axes: tuple[MeshAxis, ...], data: int) -> float:
@@ -230,7 +231,11 @@ def _wide_gradients(setting: Setting, axes: tuple[MeshAxis, ...], data: int) -> 
 
 
 def _buckets(setting: Setting, data: int) -> float:
-    return setting.trainer.storage.buckets if data > 1 and not _stored_in_shares(setting) else 0.0
+    """Bytes for each parameter of gradients in buckets. Whoever gives states to ranks weight by weight leaves the
+    gradients to those who sum them: they have their buckets all the same."""
+    stored = setting.trainer.storage
+    apart = stored.whole_states and not storage(setting.plan).gradients
+    return stored.buckets if data > 1 and (apart or not _stored_in_shares(setting)) else 0.0
 
 
 def _stored_in_shares(setting: Setting) -> bool:
@@ -239,13 +244,24 @@ def _stored_in_shares(setting: Setting) -> bool:
 
 
 def _held_back(setting: Setting, samples: Quantity) -> Quantity:
-    """Buffers of tensor-parallel communication that streams have not given back (a trainer's constant)."""
+    """Buffers of tensor-parallel communication that streams have not given back (a trainer's constant), and those that
+    gradients from the next stage come into."""
     tensor = setting.plan.axis(Tensor)
     pipeline = setting.plan.axis(Pipeline)
+    held = _arrivals(setting, pipeline) if pipeline is not None and pipeline.ranks > 1 else 0.0
     if tensor is None or tensor.ranks == 1:
-        return 0.0
+        return held
     each = look_up_depth(setting.trainer.memory.held, pipeline.ranks if pipeline else 1)
-    return each * _hidden_elements(setting, samples) if each else 0.0
+    return held + (each * _hidden_elements(setting, samples) if each else 0.0)
+
+
+def _arrivals(setting: Setting, pipeline: Pipeline) -> float:
+    """Bytes of buffers that a rank's stages keep for gradients of what they made, one for each micro-batch: those of a
+    whole batch. Buffers for what a stage reads are the activations that it keeps."""
+    if not setting.trainer.pipeline.keeps_buffers or not facts(setting.graph).trains:
+        return 0.0
+    width = WIDTH[setting.plan.policy(Precision).format.activation]
+    return max(1, pipeline.chunks) * width * float(_hidden_elements(setting, setting.job.batch))
 
 
 def _hidden_elements(setting: Setting, samples: Quantity) -> Quantity:

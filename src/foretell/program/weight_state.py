@@ -28,7 +28,7 @@ from foretell.program.body import Body
 from foretell.program.exchange import Exchanges
 from foretell.program.sharding.transition import travel
 from foretell.program.stage_weights import PersistentBytes, StageWeights, UnitBytes, beside
-from foretell.program.updates import Bytes, Updated, by_rule, momentum_of
+from foretell.program.updates import Bytes, Updated, by_rule, fullest_share, momentum_of
 from foretell.program.weights import Weight, separable
 from foretell.units import ceil_div, product
 
@@ -353,15 +353,34 @@ class WeightStatePlan:
     def _updated(self, one: Updated) -> Update:
         return one.action(self.bytes, self.offload.optimizer)
 
-    def _updates(self, weights: Iterable[tuple[Weight, int]]) -> tuple[Updated, ...]:
+    def _updates(self, weights: Iterable[tuple[Weight, int]], evenly: bool = False) -> tuple[Updated, ...]:
         """Trained weights, each so many times, by the rule that updates them."""
-        held = ((weight, self.held(weight), times) for weight, times in weights)
+        found = list(weights)
+        most = self._most_whole(found) if self.trainer.storage.whole_states and not evenly else {}
+        held = (
+            (one, round(one.elements * most[one.shared]) if one.shared in most else self.held(one), times)
+            for one, times in found
+        )
         return by_rule(self.setting.job.optimizer, held, self.bytes, self.exchanges.cuts)
+
+    def _most_whole(self, weights: Iterable[tuple[Weight, int]]) -> dict[Names, float]:
+        """The share of all elements that the fullest rank updates where each weight is one rank's, by the axes along
+        which only states lie in shares."""
+        sizes: dict[Names, Counter[int]] = defaultdict(Counter)
+        for weight, times in weights:
+            storage = self.exchanges.storage(weight)
+            if storage.states and not storage.gradients and not self.servers:
+                sizes[weight.shared][weight.elements] += times
+        return {
+            along: fullest_share(tuple(sorted(own.items(), reverse=True)), self.exchanges.ranks(along))
+            for along, own in sizes.items()
+        }
 
     # memory
 
-    def resting(self, own: Sequence[Weight], versions: int) -> PersistentBytes:
-        """What lies there all the time: shares where the plan says so, and older versions where some are kept."""
+    def resting(self, own: Sequence[Weight], versions: int, evenly: bool = False) -> PersistentBytes:
+        """What lies there all the time: shares where the plan says so, and older versions where some are kept.
+        `evenly`: of weights that are not all of a stage, whose states are shared out as if each were cut."""
         weights = gradients = 0.0
         parameters = trained = 0
         training: list[tuple[Weight, int]] = []
@@ -385,7 +404,7 @@ class WeightStatePlan:
                     storage.states and self.trainer.storage.zero1_gradients
                 )
                 gradients += (part if shares else weight.elements) * count * self.bytes.gradient
-        updates = self._updates(training)
+        updates = self._updates(training, evenly)
         states = 0.0 if self.offload.optimizer else sum(one.kept(self.bytes) for one in updates)
         weights = 0.0 if self.offload.weights else weights
         return PersistentBytes(weights * versions, gradients, states, parameters, trained, updates)
