@@ -152,8 +152,7 @@ def _on_processor(
 ) -> MemoryConstants:
     """What PyTorch holds where no GPU is: no device has a context, no allocator keeps what was given back, no library
     has work space of its own. Buckets are as wide as the gradients, also with states in shares
-    (ZeroRedundancyOptimizer), weights are updated one by one, and weights that are whole in the passes have their share
-    beside them (zero2).
+    (ZeroRedundancyOptimizer), and weights are updated one by one.
 
     Counted by the allocator in runs on gloo ranks (tests/torchrun/test_memory.py).
     """
@@ -164,9 +163,8 @@ def _on_processor(
     sizes = largest_units(setting.graph)
     lists = optimizer(setting.job.optimizer).rule.makes_lists
     ways = data.world if data is not None and stored.gradients else 1
-    beside = form.weight / ways if stored.gradients and not stored.weights else 0.0
     return found._replace(
-        copies=(form.gradient if buckets else 0.0) + beside,
+        copies=form.gradient if buckets else 0.0,
         cached=form.gradient * (sizes.layer + NEXT.get(stored.name, 0) * sizes.next) if stored.gradients else 0.0,
         gathered=2 * form.state * sizes.weight / ways if lists else 0.0,
         workspace=0.0,

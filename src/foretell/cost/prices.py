@@ -20,6 +20,7 @@ from foretell.cost.host import host_of_update, host_update_seconds
 from foretell.cost.kernels import KernelPrice as KernelPrice
 from foretell.cost.kernels import chains, kernel_seconds, update_seconds
 from foretell.cost.splits import IMAGES, around_seconds, mesh_splits, side_by_side, split_seconds, splits_layers
+from foretell.cost.stood_in import message_seconds
 from foretell.cost.tp_overlap import hidden_seconds
 from foretell.cost.wrapped_host import BARE, Wraps, around_message, around_operator, around_region
 from foretell.hardware.cluster import Cluster, Level
@@ -29,7 +30,7 @@ from foretell.plan.policies.precision import Format
 from foretell.plan.trainer import Trainer
 from foretell.program.action import Actions, Communicate, Compute, Copy, TrafficKind, Update
 from foretell.program.expanded import Axis, belongs
-from foretell.units import Quantity, at_least, product
+from foretell.units import WIDTH, Quantity, at_least, product
 
 Parts: TypeAlias = dict[str, Quantity]
 """Seconds by what they are spent on: the keys of a breakdown."""
@@ -292,7 +293,7 @@ class Prices:
         smaller share of the network than a benchmark does.
         """
         if library_of(self.cluster).free:
-            return price.seconds
+            return price.seconds + message_seconds(message, WIDTH[self.form.activation], self.cluster)
         if message.kind == "send" and self.trainer.pipeline.sends:
             return at_least(price.seconds, message.sent / self.trainer.pipeline.sends)
         inside = self.cluster.level_of(group.ranks, group.stride) == self.cluster.node

@@ -177,9 +177,12 @@ def kept_by(plan: Plan, trainer: Trainer, space: tuple[MeshAxis, ...]) -> Kept:
         return msgspec.structs.replace(trainer.kept, loss=form)
     mode = plan.policy(Execution).mode
     compiled = trainer.execution == "compiled" if mode == "trainer" else mode == "compiled"
-    if not compiled or trainer.kept.compiled_loss == "as eager" or _divides_loss(trainer, space):
+    if not compiled:
         return trainer.kept
-    return msgspec.structs.replace(trainer.kept, loss=trainer.kept.compiled_loss)
+    kept = msgspec.structs.replace(trainer.kept, norms="read")  # one kernel by whoever wrote them
+    if kept.compiled_loss == "as eager" or _divides_loss(trainer, space):
+        return kept
+    return msgspec.structs.replace(kept, loss=kept.compiled_loss)
 
 
 def _loss_copies(plan: Plan, trainer: Trainer, space: tuple[MeshAxis, ...]) -> int:

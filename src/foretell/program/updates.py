@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import functools
-import heapq
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from foretell.caches import forgettable
 from foretell.model.operator import NOTHING, OperatorPart
 from foretell.model.optimizer import MATRICES, optimizer, update_rule
 from foretell.plan.policies.precision import Format
@@ -65,19 +62,6 @@ class Updated:
     def kept(self, size: Bytes) -> float:
         """Bytes of master copies and states."""
         return self.elements * (size.master + update_rule(self.rule).state_bytes(size.state)) + self.matrix_states
-
-
-@forgettable
-@functools.lru_cache(maxsize=4096)
-def fullest_share(sizes: tuple[tuple[int, int], ...], ranks: int) -> float:
-    """The share of all elements that one rank has at most where whole weights go, largest first, each to the rank that
-    has least (PyTorch's ZeroRedundancyOptimizer). `sizes`: elements of a weight and how many there are, largest first.
-    """
-    loads = [0] * ranks
-    for size, count in sizes:
-        for _ in range(count):
-            heapq.heapreplace(loads, loads[0] + size)
-    return max(loads) / sum(loads)
 
 
 MOMENTUM: Final = 2.0

@@ -28,8 +28,9 @@ from foretell.program.body import Body
 from foretell.program.exchange import Exchanges
 from foretell.program.sharding.transition import travel
 from foretell.program.stage_weights import PersistentBytes, StageWeights, UnitBytes, beside
-from foretell.program.updates import Bytes, Updated, by_rule, fullest_share, momentum_of
+from foretell.program.updates import Bytes, Updated, by_rule, momentum_of
 from foretell.program.weights import Weight, separable
+from foretell.program.whole_states import fullest_shares
 from foretell.units import ceil_div, product
 
 Holders: TypeAlias = Mapping[tuple[int, int, int], frozenset[int]]
@@ -355,26 +356,10 @@ class WeightStatePlan:
 
     def _updates(self, weights: Iterable[tuple[Weight, int]], evenly: bool = False) -> tuple[Updated, ...]:
         """Trained weights, each so many times, by the rule that updates them."""
-        found = list(weights)
-        most = self._most_whole(found) if self.trainer.storage.whole_states and not evenly else {}
-        held = (
-            (one, round(one.elements * most[one.shared]) if one.shared in most else self.held(one), times)
-            for one, times in found
-        )
+        found, whole = list(weights), self.trainer.storage.whole_states and not evenly and not self.servers
+        most = fullest_shares(found, self.exchanges) if whole else {}
+        held = ((one, round(one.elements * most.get(one.shared, 0.0)) or self.held(one), times) for one, times in found)
         return by_rule(self.setting.job.optimizer, held, self.bytes, self.exchanges.cuts)
-
-    def _most_whole(self, weights: Iterable[tuple[Weight, int]]) -> dict[Names, float]:
-        """The share of all elements that the fullest rank updates where each weight is one rank's, by the axes along
-        which only states lie in shares."""
-        sizes: dict[Names, Counter[int]] = defaultdict(Counter)
-        for weight, times in weights:
-            storage = self.exchanges.storage(weight)
-            if storage.states and not storage.gradients and not self.servers:
-                sizes[weight.shared][weight.elements] += times
-        return {
-            along: fullest_share(tuple(sorted(own.items(), reverse=True)), self.exchanges.ranks(along))
-            for along, own in sizes.items()
-        }
 
     # memory
 
@@ -387,11 +372,13 @@ class WeightStatePlan:
         trained_units = {weight.layer for weight in own if weight.trainable} if self.trainer.storage.flat else ()
         for weight, count in _counted(own):
             part, storage = self.exchanges.held(weight), self.exchanges.storage(weight)
-            share = storage.weights and self.gathers_each
             width = weight.width or self.bytes.weight
-            weights += (part if share else weight.elements) * count * width
-            if storage.weights and not self.gathers_each:
-                weights += part * count * width  # the share, beside what was gathered from it
+            gathered = storage.weights and not self.gathers_each
+            gathered = gathered or (storage.gradients and not storage.weights and self.trainer.storage.keeps_messages)
+            if gathered:  # and the share from which it was
+                weights += (weight.elements * (weight.width or self.bytes.gathered) + part * width) * count
+            else:
+                weights += (part if storage.weights else weight.elements) * count * width
             parameters += weight.elements * count
             if not weight.trainable:
                 flat = (part if storage.name in self.each else weight.elements) * count * self.bytes.gradient
