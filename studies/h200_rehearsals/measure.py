@@ -32,7 +32,7 @@ sys.path += [path for path in os.environ.get("CARRIED", "").split(":") if path]
 import itertools
 
 import torch
-from cases import Case, aside, cases
+from cases import Case, again, aside, cases
 
 PATIENCE = 60.0
 """Seconds that a case may take; compiled ones take twice as long."""
@@ -242,6 +242,7 @@ def main() -> None:
     asked.add_argument("--device", default="cuda")
     asked.add_argument("--tiny", action="store_true")
     asked.add_argument("--only", default="")
+    asked.add_argument("--again", action="store_true", help="only cases that run otherwise since the first rows")
     asked.add_argument("--one", default="", help=argparse.SUPPRESS)
     options = asked.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
@@ -252,7 +253,8 @@ def main() -> None:
     from subjects import ready
 
     ready()
-    own = [case for at, case in enumerate(cases()) if at % options.parts == options.part]
+    asked_for = again() if options.again else cases()
+    own = [case for at, case in enumerate(asked_for) if at % options.parts == options.part]
     own = [case for case in own if options.only in case.name]
     rows = options.out / f"rehearsals_{options.part}.jsonl"
     with rows.open("a") as told, gzip.open(options.out / f"history_{options.part}.jsonl.gz", "at") as histories:
