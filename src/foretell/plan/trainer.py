@@ -178,7 +178,7 @@ class Stored(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     transient_gradient: PerParameter  # besides, at the end of a backward pass
     master: PerParameter
     state: PerParameter  # each value that the optimizer keeps
-    buckets: PerParameter  # copies of the gradients in buckets, kept, with more than one data rank and no shares of them
+    buckets: PerParameter  # copies of the gradients in buckets, kept, with more than one data rank that all have them
     zero1_gradients: bool  # whether zero1 keeps only its share of the gradients
     whole_states: bool  # whether zero1 gives each weight whole to a rank, beside buckets as if nothing were shared
     unit: Literal["block", "model"]  # what zero3 gathers at a time

@@ -365,20 +365,14 @@ class WeightStatePlan:
 
     def resting(self, own: Sequence[Weight], versions: int, evenly: bool = False) -> PersistentBytes:
         """What lies there all the time: shares where the plan says so, and older versions where some are kept.
-        `evenly`: of weights that are not all of a stage, whose states are shared out as if each were cut."""
+        `evenly`: not of a whole stage, so that states are shared out as if each weight were cut."""
         weights = gradients = 0.0
-        parameters = trained = 0
+        parameters, trained, by_units = 0, 0, self.trainer.storage.keeps_messages
         training: list[tuple[Weight, int]] = []
         trained_units = {weight.layer for weight in own if weight.trainable} if self.trainer.storage.flat else ()
         for weight, count in _counted(own):
             part, storage = self.exchanges.held(weight), self.exchanges.storage(weight)
-            width = weight.width or self.bytes.weight
-            gathered = storage.weights and not self.gathers_each
-            gathered = gathered or (storage.gradients and not storage.weights and self.trainer.storage.keeps_messages)
-            if gathered:  # and the share from which it was
-                weights += (weight.elements * (weight.width or self.bytes.gathered) + part * width) * count
-            else:
-                weights += (part if storage.weights else weight.elements) * count * width
+            weights += count * self.bytes.resting(weight, part, storage, self.gathers_each, by_units)
             parameters += weight.elements * count
             if not weight.trainable:
                 flat = (part if storage.name in self.each else weight.elements) * count * self.bytes.gradient

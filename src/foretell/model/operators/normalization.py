@@ -22,7 +22,8 @@ RUNNING = "running"
 WRITTEN = "written"
 """An RMS norm of tokens without a weight, as a module writes it out: each line is a kernel, and goes through memory."""
 
-class Lines(NamedTuple):
+
+class NormLines(NamedTuple):
     """Kernels of such a norm, and how often they read and write tensors of its input's size in its input's width."""
 
     kernels: int
@@ -30,10 +31,10 @@ class Lines(NamedTuple):
     writes: int
 
 
-FORWARD = Lines(6, 4, 2)
+FORWARD = NormLines(6, 4, 2)
 """Squares, their mean, a sum, its root, the product, and the cast that reads it."""
 
-BACKWARD = Lines(12, 10, 8)
+BACKWARD = NormLines(12, 10, 8)
 """The cast, the product's two gradients and the sum of one, a root's in three, a mean's spread out, a square's in
 three, and the sum of both (PyTorch 2.13, tools/autograd/derivatives.yaml: mul, rsqrt, mean, pow)."""
 
