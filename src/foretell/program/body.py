@@ -68,6 +68,7 @@ class Bodies:
     dropped: frozenset[tuple[int, int]] = field(init=False)  # storages that are made again
     index: _Index = field(init=False)
     copies: GatheredCopies = field(init=False)
+    summands: dict[tuple[int, int], Quantity] = field(init=False)  # bytes of products that are saved beside their sums
     turned: frozenset[tuple[int, int]] = field(init=False)
     widths: Widths = field(init=False)
     written: dict[tuple[str, int, int, int], tuple[Action | NewGradient, ...]] = field(
@@ -81,11 +82,14 @@ class Bodies:
         object.__setattr__(self, "turned", turned_convolutions(like) | by_compiler)
         object.__setattr__(self, "widths", operand_widths(like, self.layout.casts))
         recompute = recomputed(like, self.rule)
+        came: dict[tuple[int, int], Quantity] = {}
         if self.rule.saves_sums:
-            came = {
-                (at, moment.node) for (at, moment), found in self.layout.travels.items() if _scatters(moment, found)
-            }
-            recompute = recompute._replace(again=recompute.again - came)
+            for (at, moment), found in self.layout.travels.items():
+                if _scatters(moment, found):
+                    came[at, moment.node] = sum(one.payload for one in found if one.kind == "reduce-scatter")
+        saved = {place: came[place] for place in came if place not in recompute.again}
+        object.__setattr__(self, "summands", {} if self.layout.compiled else saved)  # a compiler saves what is read
+        recompute = recompute._replace(again=recompute.again.difference(came))
         copies = gathered_copies(self.layout)
         if self.rule.at_once:  # gathers are none of the operators that are saved
             copies = copies._replace(keepers={})
@@ -151,6 +155,8 @@ class Bodies:
                 yield Allocate(self._name(at, number), self._made_bytes(at, index, number), "activation")
         if again or (at, index) not in self.recomputed.again:
             yield from self._casts(at, node, Allocate)
+        if (at, index) in self.summands:  # never runs again
+            yield Allocate(f"{self._name(at, node.outputs[0])} partial", self.summands[at, index], "activation")
         yield from self._in_blocks(at, index, node, "forward", again)
         yield from self.layout.moving(at, TrafficMoment(index, "forward", after=True, gradient=False))
         for end in lives.forward.get((at, index), ()):
@@ -240,6 +246,8 @@ class Bodies:
             yield from self._new_gradients(at, node)
             yield from self._gradients_end(at, index, node)
         yield from self._casts(at, node, Free)
+        if (at, index) in self.summands:
+            yield Free(f"{self._name(at, node.outputs[0])} partial", self.summands[at, index])
         for end in self.remade.backward.get((at, index), ()):
             if end.name in self.dropped:
                 yield self._free(end)

@@ -171,7 +171,7 @@ def _divides_loss(trainer: Trainer, space: tuple[MeshAxis, ...]) -> bool:
     return trainer.tensor.loss == "shares" and any(axis.splitting.flows for axis in space)
 
 
-def kept_by(plan: Plan, trainer: Trainer, space: tuple[MeshAxis, ...]) -> Kept:
+def kept_by(plan: Plan, trainer: Trainer) -> Kept:
     """What kernels keep, as the plan has them started."""
     if form := plan.policy(Loss).form:
         return msgspec.structs.replace(trainer.kept, loss=form)
@@ -180,16 +180,16 @@ def kept_by(plan: Plan, trainer: Trainer, space: tuple[MeshAxis, ...]) -> Kept:
     if not compiled:
         return trainer.kept
     kept = msgspec.structs.replace(trainer.kept, norms="read")  # one kernel by whoever wrote them
-    if kept.compiled_loss == "as eager" or _divides_loss(trainer, space):
+    if kept.compiled_loss == "as eager":
         return kept
     return msgspec.structs.replace(kept, loss=kept.compiled_loss)
 
 
 def _loss_copies(plan: Plan, trainer: Trainer, space: tuple[MeshAxis, ...]) -> int:
     """Of logits in shares where an axis divides them, else of whole ones."""
-    if _divides_loss(trainer, space):
-        return trainer.memory.shared_loss_copies
-    return int(trainer.memory.scatters_loss and kept_by(plan, trainer, space).loss not in ("read", "chunks"))
+    if kept_by(plan, trainer).loss in ("read", "chunks"):
+        return 0
+    return trainer.memory.shared_loss_copies if _divides_loss(trainer, space) else int(trainer.memory.scatters_loss)
 
 
 def _conventions(plan: Plan, trainer: Trainer, space: tuple[MeshAxis, ...], block: int = 0) -> Conventions:
@@ -223,4 +223,4 @@ def as_lowered(graph: Graph, axes: tuple[MeshAxis, ...], plan: Plan, trainer: Tr
     """
     if any(axis.splitting.only for axis in axes):
         graph = msgspec.structs.replace(graph, blocks=written_out(graph.blocks))
-    return with_samples(as_kept(by_layers(skeleton(graph)), kept_by(plan, trainer, axes)), graph.batch)
+    return with_samples(as_kept(by_layers(skeleton(graph)), kept_by(plan, trainer)), graph.batch)

@@ -84,6 +84,7 @@ class WeightStatePlan:
             setting.plan.policy(Compression),
             *self._along_layers(),
             gradients.whole,
+            self.trainer.storage.root == "modules",
         )
         self.each = gradients.each_pipeline if self.pipelined else gradients.each
         served = [axis.exchange.weights for axis in axes if isinstance(axis.exchange.weights, Served)]
@@ -165,7 +166,7 @@ class WeightStatePlan:
             root if self.trainer.storage.reshard_root else [],  # let go between the passes
             host,
             stays,
-            self.exchanges.gathered_bytes(root) + self.visiting_bytes(stays),
+            self.exchanges.root_bytes(root) + self.visiting_bytes(stays),
             tuple(self.reduces(each, own)),
             tuple(self.sums(own, units)),
             tuple(self.ending(own, holders)),
@@ -214,11 +215,11 @@ class WeightStatePlan:
         """What is in no layer is gathered at the start of a pass."""
         if not root:
             return []
-        size = self.exchanges.gathered_bytes(root)
+        size = self.exchanges.root_bytes(root)
         return [Allocate("root weights", size, "gathered"), *self.exchanges.gather(root, "root")]
 
     def lets_go(self, root: list[Weight]) -> list[Action]:
-        return [Free("root weights", self.exchanges.gathered_bytes(root))] if root else []
+        return [Free("root weights", self.exchanges.root_bytes(root))] if root else []
 
     # weights in host memory, which come for each use
 
