@@ -144,8 +144,9 @@ class Prices:
         for at, action in enumerate(run):
             if isinstance(action, Compute):
                 own = cost.late if belongs(action, "W") else cost.now
-                self._compute(action, price(action), own)
-                own.launches += around_operator(action, wraps, wrapped)
+                found = price(action)
+                self._compute(action, found, own)
+                own.launches += around_operator(action, found.launches, wraps, wrapped)
             elif isinstance(action, Communicate):
                 self._communicate(action, cost.late if belongs(action, "W") else cost.now, hidden.get(at, 0.0))
             elif isinstance(action, Copy):

@@ -188,6 +188,7 @@ class Stored(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     reshard_root: bool  # whether it does so for what is in no block (vocabulary, last norm)
     root: Literal["whole", "modules"]  # whether that is gathered at once, or module by module
     prefetch: Count  # blocks gathered ahead
+    loss_inside: bool  # whether the module that is wrapped makes its loss itself
     offloads_beside: bool  # whether activations go to the host and come back beside kernels; else kernels wait
     whole_experts: Literal["always", "alone", "never"]  # whether none is cut for zero2, zero3; alone: without epN
     copied: bool  # whether gathered weights are copied out of their message, and gradients into theirs

@@ -24,6 +24,7 @@ class Wrapped(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     unit: Ratio  # either pass of a unit of weights in shares: gathered, let go, its gradients sent
     unit_tensor: Ratio  # and of each of its tensors
     region: Ratio  # either pass of a layer that runs again in the backward pass, beside what runs
+    watched: Ratio  # a launch in a layer that is asked for each operator whether its output is saved, forward and again
     update: Ratio  # a tensor of the optimizer's step whose weight is split or in shares
 
 
@@ -42,4 +43,4 @@ def in_one_graph(known: Wrapped) -> Wrapped:
     A compiled layer on 8 tensor ranks took 82 ms where the eager one took 259 (studies/h200_rehearsals, torchtitan).
     Units of weights have their hooks around layers, outside of what is compiled.
     """
-    return msgspec.structs.replace(in_plain_shares(known), region=0.0)
+    return msgspec.structs.replace(in_plain_shares(known), region=0.0, watched=0.0)

@@ -179,7 +179,8 @@ def kept_by(plan: Plan, trainer: Trainer) -> Kept:
     compiled = trainer.execution == "compiled" if mode == "trainer" else mode == "compiled"
     if not compiled:
         return trainer.kept
-    kept = msgspec.structs.replace(trainer.kept, norms="read")  # one kernel by whoever wrote them
+    # one kernel by whoever wrote norms; an activation beside a product is made again from what it read
+    kept = msgspec.structs.replace(trainer.kept, norms="read", gated="inputs")
     if kept.compiled_loss == "as eager":
         return kept
     return msgspec.structs.replace(kept, loss=kept.compiled_loss)

@@ -162,6 +162,7 @@ class WeightStatePlan:
             sizes,
             {name: self.exchanges.messages(unit, "zero3" in self.each) for name, unit in layers.items() if kept},
             self.reshards,
+            self.trainer.storage.loss_inside,
             each,  # where nothing comes back, what is not let go after the first pass of a run stays for good
             root if self.trainer.storage.reshard_root else [],  # let go between the passes
             host,
