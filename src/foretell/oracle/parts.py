@@ -138,7 +138,7 @@ class Parts:
     def lowered(self, axes: tuple[MeshAxis, ...], plan: Plan) -> LoweredModel:
         """The model, without repetitions where an axis divides a part of it."""
         spares = plan.policy(Recompute).spares
-        loss = kept_by(plan, self.trainer).loss
+        loss = kept_by(plan, self.trainer, axes).loss
         partly = any(axis.splitting.only for axis in axes), trained_weights(plan), spares, loss
         if partly not in self._lowered:
             graph = skeleton(as_lowered(as_trained_by(plan, self.space.graph), axes, plan, self.trainer))

@@ -171,24 +171,21 @@ def _divides_loss(trainer: Trainer, space: tuple[MeshAxis, ...]) -> bool:
     return trainer.tensor.loss == "shares" and any(axis.splitting.flows for axis in space)
 
 
-def kept_by(plan: Plan, trainer: Trainer) -> Kept:
+def kept_by(plan: Plan, trainer: Trainer, space: tuple[MeshAxis, ...]) -> Kept:
     """What kernels keep, as the plan has them started."""
-    if form := plan.policy(Loss).form:
-        return msgspec.structs.replace(trainer.kept, loss=form)
-    mode = plan.policy(Execution).mode
-    compiled = trainer.execution == "compiled" if mode == "trainer" else mode == "compiled"
-    if not compiled:
-        return trainer.kept
-    # one kernel by whoever wrote norms; an activation beside a product is made again from what it read
-    kept = msgspec.structs.replace(trainer.kept, norms="read", gated="inputs")
-    if kept.compiled_loss == "as eager":
-        return kept
-    return msgspec.structs.replace(kept, loss=kept.compiled_loss)
+    mode, kept = plan.policy(Execution).mode, trainer.kept
+    if trainer.execution == "compiled" if mode == "trainer" else mode == "compiled":
+        # one kernel by whoever wrote norms; an activation beside a product is made again from what it read
+        kept = msgspec.structs.replace(kept, norms="read", gated="inputs")
+        if kept.compiled_loss == "read" or (kept.compiled_loss == "whole read" and not _divides_loss(trainer, space)):
+            kept = msgspec.structs.replace(kept, loss="read")
+    form = plan.policy(Loss).form
+    return msgspec.structs.replace(kept, loss=form) if form else kept
 
 
 def _loss_copies(plan: Plan, trainer: Trainer, space: tuple[MeshAxis, ...]) -> int:
     """Of logits in shares where an axis divides them, else of whole ones."""
-    if kept_by(plan, trainer).loss in ("read", "chunks"):
+    if kept_by(plan, trainer, space).loss in ("read", "chunks"):
         return 0
     return trainer.memory.shared_loss_copies if _divides_loss(trainer, space) else int(trainer.memory.scatters_loss)
 
@@ -224,4 +221,4 @@ def as_lowered(graph: Graph, axes: tuple[MeshAxis, ...], plan: Plan, trainer: Tr
     """
     if any(axis.splitting.only for axis in axes):
         graph = msgspec.structs.replace(graph, blocks=written_out(graph.blocks))
-    return with_samples(as_kept(by_layers(skeleton(graph)), kept_by(plan, trainer)), graph.batch)
+    return with_samples(as_kept(by_layers(skeleton(graph)), kept_by(plan, trainer, axes)), graph.batch)
