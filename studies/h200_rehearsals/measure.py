@@ -244,6 +244,7 @@ def main() -> None:
     asked.add_argument("--only", default="")
     asked.add_argument("--again", action="store_true", help="only cases that run otherwise since the first rows")
     asked.add_argument("--one", default="", help=argparse.SUPPRESS)
+    asked.add_argument("--after", type=int, default=0, help="so many of them ran already")
     options = asked.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     if options.one:
@@ -255,7 +256,7 @@ def main() -> None:
     ready()
     asked_for = again() if options.again else cases()
     own = [case for at, case in enumerate(asked_for) if at % options.parts == options.part]
-    own = [case for case in own if options.only in case.name]
+    own = [case for case in own if options.only in case.name][options.after :]
     rows = options.out / f"rehearsals_{options.part}.jsonl"
     with rows.open("a") as told, gzip.open(options.out / f"history_{options.part}.jsonl.gz", "at") as histories:
         told.write(json.dumps({"machine": machine(options.device), "at": time.time()}) + "\n")
