@@ -76,8 +76,11 @@ def around_module(action: Compute, wraps: Wraps, wrapped: Wrapped) -> float:
 
 def around_message(message: Communicate, wrapped: Wrapped) -> float:
     """Of a message between operators."""
-    mine = message.axes == (AxisName.TP,) and message.what in (TrafficKind.ACTIVATIONS, TrafficKind.GRADIENTS)
-    return wrapped.message if mine else 0.0
+    if message.what not in (TrafficKind.ACTIVATIONS, TrafficKind.GRADIENTS):
+        return 0.0
+    if message.axes == (AxisName.CP,) and message.kind == "shift":
+        return wrapped.turn * message.messages
+    return wrapped.message if message.axes == (AxisName.TP,) else 0.0
 
 
 def around_region(wraps: Wraps, wrapped: Wrapped) -> float:
