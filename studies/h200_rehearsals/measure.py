@@ -32,7 +32,7 @@ sys.path += [path for path in os.environ.get("CARRIED", "").split(":") if path]
 import itertools
 
 import torch
-from cases import Case, aside, cases
+from cases import Case, again, aside, cases
 
 PATIENCE = 60.0
 """Seconds that a case may take; compiled ones take twice as long."""
@@ -250,7 +250,9 @@ def main() -> None:
     asked.add_argument("--tiny", action="store_true")
     asked.add_argument("--only", default="")
     asked.add_argument("--cases", type=Path, help="others than those of cases.py: a line of JSON each")
+    asked.add_argument("--again", action="store_true", help="only cases that run otherwise since the first rows")
     asked.add_argument("--one", default="", help=argparse.SUPPRESS)
+    asked.add_argument("--after", type=int, default=0, help="so many of them ran already")
     options = asked.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     if options.one:
@@ -260,8 +262,9 @@ def main() -> None:
     from subjects import ready
 
     ready()
-    own = [case for at, case in enumerate(listed(options.cases)) if at % options.parts == options.part]
-    own = [case for case in own if options.only in case.name]
+    asked_for = again() if options.again else listed(options.cases)
+    own = [case for at, case in enumerate(asked_for) if at % options.parts == options.part]
+    own = [case for case in own if options.only in case.name][options.after :]
     rows = options.out / f"rehearsals_{options.part}.jsonl"
     with rows.open("a") as told, gzip.open(options.out / f"history_{options.part}.jsonl.gz", "at") as histories:
         told.write(json.dumps({"machine": machine(options.device), "at": time.time()}) + "\n")

@@ -78,7 +78,7 @@ def scored(calibration: str) -> Iterator[Scored]:
 def _allocated(found: Prediction, place: int) -> float:
     """Bytes in tensors of a stage; a prediction says those of the fullest, and of all what the device reports."""
     memory = found.memory
-    context = memory.by_kind.get("context", 0.0)
+    context = sum(memory.by_kind.get(name, 0.0) for name in ("context", "communicators"))
     return (memory.by_stage[place] - context) * memory.allocated / (memory.device - context)
 
 

@@ -110,7 +110,7 @@ def test_what_was_timed_as_it_is_known_changes_nothing() -> None:
     said = {name: takes(known) * launch for name, _, takes in TOLD}
     timed = dict(as_timed(known, lambda name: said[name], launch))
     assert timed == {name: pytest.approx(getattr(known, name)) for name in timed}
-    assert set(timed) == set(CONSTANTS) - {"update"}
+    assert set(timed) == set(CONSTANTS) - {"update", "turn", "watched"}
 
 
 def test_a_host_that_takes_twice_as_long_around_modules_has_twice_the_constants() -> None:
@@ -129,7 +129,8 @@ def test_own_appliers_split_layers_without_dtensors() -> None:
     ran = Assignment(model=LLAMA.format(layers=2), plan="dp2 tp8", batch=2, device="cuda").setting.trainer.wrapped
     known = trainer("pytorch").wrapped
     assert {name for name in CONSTANTS if getattr(ran, name) != getattr(known, name)} == {*OF_SPLIT, "update"}
-    assert not any(getattr(ran, name) for name in (*OF_SPLIT, "update"))
+    assert not any(getattr(ran, name) for name in ({*OF_SPLIT} - {"message"}) | {"update"})
+    assert 0 < ran.message < known.message
 
 
 def test_a_snapshot_is_of_its_trainer_of_today() -> None:

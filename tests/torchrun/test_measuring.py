@@ -38,7 +38,7 @@ class _Ticking:
     """Marks that are a second apart, half of which the thread has a core."""
 
     def __init__(self) -> None:
-        self.ticks = 0
+        self.ticks = self.settled = 0
 
     def now(self) -> int:
         self.ticks += 1
@@ -48,7 +48,7 @@ class _Ticking:
         return ClockSpan(float(end - start), (end - start) / 2)
 
     def settle(self) -> None:
-        pass
+        self.settled += 1
 
 
 def test_waiting_is_not_ones_own_time() -> None:
@@ -58,6 +58,22 @@ def test_waiting_is_not_ones_own_time() -> None:
         with clock.phase("forward"):
             clock.waited("tp", 0.25)
         clock.add("bubble", 3.0)
-        assert clock.spent == 4.0
     assert clock.phases == {"forward": [0.75], "exposed.tp": [0.25], "bubble": [3.0]}
     assert clock.busy == {"forward": [0.5]}
+
+
+def test_what_lies_between_phases_waits_for_nothing_at_its_beginning() -> None:
+    """Messages of others are under way then: a clock that waited for the device would wait for the last of them."""
+    clock, marks = Clock(torch.device("cpu")), _Ticking()
+    clock._marks = marks
+    with clock.step():
+        with clock.phase("input"):
+            pass
+        marks.settled = 0
+        with clock.between_phases("bubble"):
+            assert marks.settled == 0
+            with clock.phase("forward"):
+                pass
+            with clock.phase("backward"):
+                pass
+    assert clock.phases == {"input": [1.0], "forward": [1.0], "backward": [1.0], "bubble": [3.0]}

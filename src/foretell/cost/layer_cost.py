@@ -48,7 +48,7 @@ def _figures(local: RankProgram, kind: BlockKind, prices: Prices) -> LayerCost:
         seconds = local.copied(kind) / prices.host_bandwidth
         return _with_copies(layer_cost(local.resident, kind, prices), seconds, prices.trainer.storage.offloads_beside)
     passes = local.work(kind)
-    wraps = wraps_of(local.layout, kind, passes[1])
+    wraps = wraps_of(local.layout, kind, passes[1], local.rule.asks_each)
     ahead, back = (prices.body(actions, local.layout.alike.priced, wraps) for actions in passes)
     costs = [(ahead if slot == "F" else back).of(slot) for slot in SLOT_KINDS]
     parts = tuple(parts_of(cost) for cost in costs)

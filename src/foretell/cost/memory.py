@@ -28,6 +28,7 @@ from foretell.model.matrices import one_of_each, trained_elements
 from foretell.model.optimizer import optimizer
 from foretell.model.resize import SAMPLE
 from foretell.plan.axis_names import AxisName
+from foretell.plan.facts import facts
 from foretell.plan.figures import look_up_depth
 from foretell.plan.policies.offload import Offload
 from foretell.plan.policies.precision import Precision
@@ -41,7 +42,7 @@ from foretell.plan.strategy import MeshAxis
 from foretell.plan.together import storage
 from foretell.plan.trainer import Trainer, look_up
 from foretell.program.blocks import BLOCK
-from foretell.units import Quantity, product, somewhere
+from foretell.units import WIDTH, Quantity, product, somewhere
 
 MIB = 2**20
 
@@ -168,8 +169,7 @@ def _on_processor(
 ) -> MemoryConstants:
     """What PyTorch holds where no GPU is: no device has a context, no allocator keeps what was given back, no library
     has work space of its own. Buckets are as wide as the gradients, also with states in shares
-    (ZeroRedundancyOptimizer), weights are updated one by one, and weights that are whole in the passes have their share
-    beside them (zero2).
+    (ZeroRedundancyOptimizer), and weights are updated one by one.
 
     Counted by the allocator in runs on gloo ranks (tests/torchrun/test_memory.py).
     """
@@ -180,9 +180,8 @@ def _on_processor(
     sizes = largest_units(setting.graph)
     lists = optimizer(setting.job.optimizer).rule.makes_lists
     ways = data.world if data is not None and stored.gradients else 1
-    beside = form.weight / ways if stored.gradients and not stored.weights else 0.0
     return found._replace(
-        copies=(form.gradient if buckets else 0.0) + beside,
+        copies=form.gradient if buckets else 0.0,
         cached=form.gradient * (sizes.layer + NEXT.get(stored.name, 0) * sizes.next) if stored.gradients else 0.0,
         gathered=2 * form.state * sizes.weight / ways if lists else 0.0,
         workspace=0.0,
@@ -226,12 +225,12 @@ def largest_units(graph: Graph) -> LargestUnits:
 
 
 def _update_copies(setting: Setting) -> float:
-    """Bytes for each parameter that are made for the update and gone after it."""
-    form = setting.plan.policy(Precision).format
-    by_lists = form.master == 0 and optimizer(setting.job.optimizer).rule.makes_lists
-    if not by_lists or setting.plan.policy(Offload).optimizer:
+    """Bytes for each parameter that are made for the update and gone after it: lists of all, or gradients as wide as
+    their master copies, of as many weights at a time as the largest one takes (runtime/appliers/_master.py)."""
+    form, times = setting.plan.policy(Precision).format, setting.trainer.memory.update_copies
+    if setting.plan.policy(Offload).optimizer or not optimizer(setting.job.optimizer).rule.makes_lists:
         return 0.0
-    return form.state * setting.trainer.memory.update_copies
+    return times * (form.master * largest_units(setting.graph).weight if form.master else form.state)
 
 
 def _wide_gradients(setting: Setting, axes: tuple[MeshAxis, ...], data: int) -> float:
@@ -254,7 +253,11 @@ def _dummies(setting: Setting, axes: tuple[MeshAxis, ...]) -> float:
 
 
 def _buckets(setting: Setting, data: int) -> float:
-    return setting.trainer.storage.buckets if data > 1 and not _stored_in_shares(setting) else 0.0
+    """Bytes for each parameter of gradients in buckets. Whoever gives states to ranks weight by weight leaves the
+    gradients to those who sum them: they have their buckets all the same."""
+    stored = setting.trainer.storage
+    apart = stored.whole_states and not storage(setting.plan).gradients
+    return stored.buckets if data > 1 and (apart or not _stored_in_shares(setting)) else 0.0
 
 
 def _stored_in_shares(setting: Setting) -> bool:
@@ -263,13 +266,24 @@ def _stored_in_shares(setting: Setting) -> bool:
 
 
 def _held_back(setting: Setting, samples: Quantity) -> Quantity:
-    """Buffers of tensor-parallel communication that streams have not given back (a trainer's constant)."""
+    """Buffers of tensor-parallel communication that streams have not given back (a trainer's constant), and those that
+    gradients from the next stage come into."""
     tensor = setting.plan.axis(Tensor)
     pipeline = setting.plan.axis(Pipeline)
+    held = _arrivals(setting, pipeline) if pipeline is not None and pipeline.ranks > 1 else 0.0
     if tensor is None or tensor.ranks == 1:
-        return 0.0
+        return held
     each = look_up_depth(setting.trainer.memory.held, pipeline.ranks if pipeline else 1)
-    return each * _hidden_elements(setting, samples) if each else 0.0
+    return held + (each * _hidden_elements(setting, samples) if each else 0.0)
+
+
+def _arrivals(setting: Setting, pipeline: Pipeline) -> float:
+    """Bytes of buffers that a rank's stages keep for gradients of what they made, one for each micro-batch: those of a
+    whole batch. Buffers for what a stage reads are the activations that it keeps."""
+    if not setting.trainer.pipeline.keeps_buffers or not facts(setting.graph).trains:
+        return 0.0
+    width = WIDTH[setting.plan.policy(Precision).format.activation]
+    return max(1, pipeline.chunks) * width * float(_hidden_elements(setting, setting.job.batch))
 
 
 def _hidden_elements(setting: Setting, samples: Quantity) -> Quantity:

@@ -21,6 +21,7 @@ from foretell.cost.kernels import KernelPrice as KernelPrice
 from foretell.cost.kernels import chains, kernel_seconds, update_seconds
 from foretell.cost.power_limit import among
 from foretell.cost.splits import IMAGES, around_seconds, mesh_splits, side_by_side, split_seconds, splits_layers
+from foretell.cost.stood_in import message_seconds
 from foretell.cost.tp_overlap import hidden_seconds
 from foretell.cost.wrapped_host import BARE, Wraps, around_message, around_operator, around_region
 from foretell.hardware.cluster import Cluster, Level
@@ -30,7 +31,7 @@ from foretell.plan.policies.precision import Format
 from foretell.plan.trainer import Trainer
 from foretell.program.action import Actions, Communicate, Compute, Copy, TrafficKind, Update
 from foretell.program.expanded import Axis, belongs
-from foretell.units import Quantity, at_least, product
+from foretell.units import WIDTH, Quantity, at_least, product
 
 Parts: TypeAlias = dict[str, Quantity]
 """Seconds by what they are spent on: the keys of a breakdown."""
@@ -145,8 +146,9 @@ class Prices:
         for at, action in enumerate(run):
             if isinstance(action, Compute):
                 own = cost.late if belongs(action, "W") else cost.now
-                self._compute(action, price(action), own)
-                own.launches += around_operator(action, wraps, wrapped)
+                found = price(action)
+                self._compute(action, found, own)
+                own.launches += around_operator(action, found.launches, wraps, wrapped)
             elif isinstance(action, Communicate):
                 self._communicate(action, cost.late if belongs(action, "W") else cost.now, hidden.get(at, 0.0))
             elif isinstance(action, Copy):
@@ -303,7 +305,7 @@ class Prices:
         smaller share of the network than a benchmark does.
         """
         if library_of(self.cluster).free:
-            return price.seconds
+            return price.seconds + message_seconds(message, WIDTH[self.form.activation], self.cluster)
         if message.kind == "send" and self.trainer.pipeline.sends:
             return at_least(price.seconds, message.sent / self.trainer.pipeline.sends)
         inside = self.cluster.level_of(group.ranks, group.stride) == self.cluster.node

@@ -213,7 +213,7 @@ class _TrafficPricer:
         leaves = [one for one in leaving if one.what == TrafficKind.WEIGHT_GRADIENTS]
         gathers = [one for one in leaving if one.what != TrafficKind.WEIGHT_GRADIENTS]
         added = self._added()
-        copied = unit_copy_seconds(weight_state, care, self.runs, self._runs_back, self.prices.device)
+        copied = unit_copy_seconds(weight_state, care, self.runs, self._runs_back, self.prices.cluster)
         bucket_seconds, bucket_after = self._after(buckets, self.summed)
         once_seconds, once_after = self._after(leaves, self.step)
         finish = self._finished([*gathers, *ending])

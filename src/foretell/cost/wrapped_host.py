@@ -14,6 +14,7 @@ from foretell.program.rank_program import BlockKind
 from foretell.program.sharding.layout import Layout
 from foretell.program.sharding.propagate import Sharding
 from foretell.program.weights import Weight
+from foretell.units import Quantity
 
 PRODUCT, NORM = "matmul", "normalize"
 """Operators that tensor parallelism wraps, as prices know them."""
@@ -25,20 +26,21 @@ class Wraps(NamedTuple):
     split: frozenset[str]  # paths of products whose weights are split among tensor ranks
     norms: frozenset[str]  # and of norms whose tokens are
     again: bool  # whether any of it runs a second time
+    watched: bool  # whether each of its operators is asked whether it is saved
 
 
-BARE = Wraps(frozenset(), frozenset(), False)
+BARE = Wraps(frozenset(), frozenset(), False, False)
 """Nothing."""
 
 
-def wraps_of(layout: Layout, kind: BlockKind, backward: Actions) -> Wraps:
+def wraps_of(layout: Layout, kind: BlockKind, backward: Actions, watched: bool) -> Wraps:
     """What is wrapped of a kind of layer with this backward pass."""
     again = any(isinstance(one, Compute) and one.again for one in backward)
     spreads = [one for axis, one in zip(layout.axes, layout.spreads, strict=True) if axis.name == AxisName.TP]
     if not spreads:
-        return Wraps(frozenset(), frozenset(), again)
+        return Wraps(frozenset(), frozenset(), again, again and watched)
     products, norms = _split_products(layout, kind, spreads), _split_norms(layout, kind, spreads)
-    return Wraps(frozenset(products), frozenset(norms), again)
+    return Wraps(frozenset(products), frozenset(norms), again, again and watched)
 
 
 def _split_norms(layout: Layout, kind: BlockKind, spreads: Sequence[Sharding]) -> Iterator[str]:
@@ -57,8 +59,14 @@ def _split_products(layout: Layout, kind: BlockKind, spreads: Sequence[Sharding]
             yield node.path
 
 
-def around_operator(action: Compute, wraps: Wraps, wrapped: Wrapped) -> float:
-    """Of a part of an operator. Either half of a backward pass has as much, whichever of them there are."""
+def around_operator(action: Compute, launches: Quantity, wraps: Wraps, wrapped: Wrapped) -> Quantity:
+    """Of a part of an operator with so many launches."""
+    asked = wraps.watched and action.part == "forward"
+    return around_module(action, wraps, wrapped) + (wrapped.watched * launches if asked else 0.0)
+
+
+def around_module(action: Compute, wraps: Wraps, wrapped: Wrapped) -> float:
+    """Of its module. Either half of a backward pass has as much, whichever of them there are."""
     if action.operator == PRODUCT and action.path in wraps.split:
         return wrapped.product_forward if action.part == "forward" else wrapped.product_backward / 2
     if action.operator == NORM and action.path in wraps.norms:
@@ -68,8 +76,11 @@ def around_operator(action: Compute, wraps: Wraps, wrapped: Wrapped) -> float:
 
 def around_message(message: Communicate, wrapped: Wrapped) -> float:
     """Of a message between operators."""
-    mine = message.axes == (AxisName.TP,) and message.what in (TrafficKind.ACTIVATIONS, TrafficKind.GRADIENTS)
-    return wrapped.message if mine else 0.0
+    if message.what not in (TrafficKind.ACTIVATIONS, TrafficKind.GRADIENTS):
+        return 0.0
+    if message.axes == (AxisName.CP,) and message.kind == "shift":
+        return wrapped.turn * message.messages
+    return wrapped.message if message.axes == (AxisName.TP,) else 0.0
 
 
 def around_region(wraps: Wraps, wrapped: Wrapped) -> float:

@@ -25,7 +25,7 @@ PRODUCTS: Final = ("matmul", "grouped_matmul", "convolution", "attention", SCORE
 IN_FULL: Final = ("embedding", "softmax", "cross_entropy", "squared_error")
 """Operators that run in fp32 whatever they read."""
 
-OVER_TOKENS: Final = ("layer", "rms", "group")
+OVER_TOKENS: Final = ("layer", "rms", "group", "written")
 """Norms that do so; batch and instance norm take images as they come."""
 
 FULL, HALF = 4, 2

@@ -182,7 +182,7 @@ def bytes_by_kind(
             users[weight.key[:2]] = users.get(weight.key[:2], 0) + 1
     found: list[float] = []
     for kind in kinds:
-        resting = weight_state.resting([one for one in own[kind] if users[one.key[:2]] == 1], versions=1)
+        resting = weight_state.resting([one for one in own[kind] if users[one.key[:2]] == 1], versions=1, evenly=True)
         found.append(resting.weights + resting.states + (resting.gradients if gradients else 0.0))
     return numpy.array(found)
 

@@ -16,7 +16,8 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     # Of a copy of the logits in fp32 the log-softmax beside it; the copy, which became the softmax; no copy, and the
     # logits, which become their own gradient; the logits as they were read, and nothing else; or a piece of the
     # logits at a time, which becomes its own gradient (`plan/policies/loss.py`).
-    compiled_loss: Literal["as eager", "read"]  # of whole rows of logits in steps that are compiled
+    compiled_loss: Literal["as eager", "read", "whole read"]  # in steps that are compiled; of whole rows alone
+    norms: Literal["read", "written"]  # of an RMS norm what it read, or what its lines keep where they are written out
     gated: Literal["each", "inputs"]  # of f(gate) * up what each of the two operators reads, or gate and up alone
     weighted: Literal["outputs", "inside"]
     # The router's weights are multiplied with what experts made, which is kept, or inside their activation.

@@ -62,6 +62,9 @@ class Recomputation(msgspec.Struct, frozen=True):
     saves_sums: ClassVar[bool] = False
     """Whether what ranks summed or exchanged is saved as it came, so that it does not travel again."""
 
+    asks_each: ClassVar[bool] = False
+    """Whether each operator of a layer passes through Python on its way, which says whether it is saved."""
+
     with_ends: ClassVar[bool] = False
     """Whether what lies outside the layers of a stage runs again with them; losses do not."""
 

@@ -17,3 +17,4 @@ class Stages(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     least_microbatches: Literal["any", "ranks - 1", "ranks"]  # of 1f1b
     sends: Bytes  # of activations, that a stage hands to the next in a second at most; 0: as fast as links and network
     interleaved: Literal["any", "multiple", "rounds"]  # asked of micro-batches: a multiple of the ranks, equal rounds
+    keeps_buffers: bool  # whether a stage has buffers for the messages of every micro-batch, all the time

@@ -179,14 +179,17 @@ class Stored(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     transient_gradient: PerParameter  # besides, at the end of a backward pass
     master: PerParameter
     state: PerParameter  # each value that the optimizer keeps
-    buckets: PerParameter  # copies of the gradients in buckets, kept, with more than one data rank and no shares
+    buckets: PerParameter  # copies of the gradients in buckets, kept, with more than one data rank that all have them
     zero1_gradients: bool  # whether zero1 keeps only its share of the gradients
+    whole_states: bool  # whether zero1 gives each weight whole to a rank, beside buckets as if nothing were shared
     unit: Literal["block", "model"]  # what zero3 gathers at a time
     flat: bool  # whether a unit is one list of numbers: what is frozen in it has gradients like what is trained
     reshard_forward: bool  # whether zero3 lets a block's weights go after its forward pass
     reshard_pipeline: bool  # the same with more than one stage
     reshard_root: bool  # whether it does so for what is in no block (vocabulary, last norm)
+    root: Literal["whole", "modules"]  # whether that is gathered at once, or module by module
     prefetch: Count  # blocks gathered ahead
+    loss_inside: bool  # whether the module that is wrapped makes its loss itself
     offloads_beside: bool  # whether activations go to the host and come back beside kernels; else kernels wait
     whole_experts: Literal["always", "alone", "never"]  # whether none is cut for zero2, zero3; alone: without epN
     copied: bool  # whether gathered weights are copied out of their message, and gradients into theirs

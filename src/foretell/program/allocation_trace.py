@@ -19,8 +19,9 @@ from foretell.model.layers import EqualLayers
 Storage: TypeAlias = tuple[int, int, int, str]
 """Block, tensor, repetition, and what of it: '' for the tensor itself, or one of `PARTS`."""
 
-PARTS = ("gradient", "gathered", "cast", "made", "blocks")
-"""What of a tensor a name can mean: also a weight's copy in 16 bits, its own new gradient, and a library's copies."""
+PARTS = ("gradient", "gathered", "cast", "made", "blocks", "partial")
+"""What of a tensor a name can mean: also a weight's copy in 16 bits, its own new gradient, a library's copies, and a
+summand beside its sum."""
 
 Size: TypeAlias = int
 """The number of a size: those of all events of all runs of a stage in a row, of each run forward, then backward."""

@@ -136,6 +136,8 @@ class Bodies:
                 yield Allocate(self._name(at, number), self._made_bytes(at, index, number), "activation")
         if again or (at, index) not in self.work.recomputed.again:
             yield from self._casts(at, node, Allocate)
+        if (at, index) in self.work.summands:  # never runs again
+            yield Allocate(f"{self._name(at, node.outputs[0])} partial", self.work.summands[at, index], "activation")
         yield from self._in_blocks(at, index, node, "forward", again)
         yield from self.layout.moving(at, TrafficMoment(index, "forward", after=True, gradient=False))
         for end in lives.forward.get((at, index), ()):
@@ -199,6 +201,8 @@ class Bodies:
             yield from self._new_gradients(at, node)
             yield from self._gradients_end(at, index, node)
         yield from self._casts(at, node, Free)
+        if (at, index) in self.work.summands:
+            yield Free(f"{self._name(at, node.outputs[0])} partial", self.work.summands[at, index])
         for end in self.remade.backward.get((at, index), ()):
             if end.name in self.dropped:
                 yield self._free(end)

@@ -43,6 +43,7 @@ class Exchanges:
     layer_bytes: float  # of a gradient as it is summed along the axes of layers
     one_by_one: bool  # whether weights that a tensor axis has whole are summed along it each by itself
     whole: tuple[str, ...] = ()  # storages whose gradients everybody gets summed, in one message, for a share of them
+    by_modules: bool = False  # whether what is in no layer is gathered module by module, and let go after each
     known: dict[Hashable, Any] = field(init=False, repr=False, compare=False, default_factory=dict[Hashable, Any])
 
     def ranks(self, names: tuple[str, ...]) -> int:
@@ -76,6 +77,13 @@ class Exchanges:
 
     def gathered_bytes(self, weights: Sequence[Weight]) -> float:
         return sum(self._gathered(weight) * weight.times * self._width(weight) for weight in weights)
+
+    def root_bytes(self, weights: Sequence[Weight]) -> float:
+        """The same of what is in no layer: at once, or the largest module of it."""
+        if not self.by_modules:
+            return self.gathered_bytes(weights)
+        modules = _by(weights, lambda weight: weight.name.partition(".")[0])
+        return max((self.gathered_bytes(own) for own in modules.values()), default=0.0)
 
     def _gathered(self, weight: Weight) -> int:
         return weight.gathered(self.ranks(weight.shared)) if weight.shared else weight.elements

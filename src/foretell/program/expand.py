@@ -18,7 +18,7 @@ from foretell.program.exchange import BUCKET
 from foretell.program.expanded import ExpandedProgram, Layer, RankKind, Stage, StageMemory
 from foretell.program.program import Program
 from foretell.program.rank_program import kind_of
-from foretell.program.stage_weights import StageWeights, UnitBytes
+from foretell.program.stage_weights import StageWeights, UnitBytes, beside
 from foretell.program.weights import Weight
 from foretell.units import product, show_bytes
 
@@ -175,9 +175,17 @@ class _StageWriter:
             seen.add(run.layer)
             if first and run.layer in care.units:
                 bodies = self.weight_state.with_gathers(*bodies, care.units[run.layer], size)
+            elif not run.layer:
+                bodies = tuple(_beside(body, size) for body in bodies)
             if first and run.layer in care.host:
                 bodies = self.weight_state.with_copies(*bodies, care.host[run.layer])
             yield Layer(name, run.times, *bodies, run)
+
+
+def _beside(body: Body, size: UnitBytes) -> Body:
+    """A pass of what is in no layer, with the messages of layers that are there meanwhile."""
+    gather, sums = (size.ahead, 0.0) if body.phase == Phase.FORWARD else (size.next, size.sums)
+    return Body(body.name, body.phase, tuple(beside(body.actions, f"{body.name} weights", gather, sums)))
 
 
 def stage_memory(program: Program, at: int, own: list[Weight], care: StageWeights) -> StageMemory:

@@ -18,6 +18,7 @@ from foretell.model.operators.cross_entropy import CrossEntropy
 from foretell.model.operators.elementwise import Elementwise
 from foretell.model.operators.layout import View
 from foretell.plan.kept import Kept
+from foretell.program.written_norms import with_written_norms
 
 HALF = 2
 FLOATS = ("bf16", "fp16")
@@ -33,6 +34,7 @@ def as_kept(graph: Graph, kept: Kept) -> Graph:
 
 
 def _block(block: Block, kept: Kept) -> Block:
+    block = with_written_norms(block) if kept.norms == "written" else block
     nodes = list(block.nodes)
     maker = {number: index for index, node in enumerate(nodes) for number in node.outputs}
     for index, node in enumerate(nodes):

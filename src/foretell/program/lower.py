@@ -188,20 +188,21 @@ def _divides_loss(trainer: Trainer, space: tuple[MeshAxis, ...]) -> bool:
 
 def kept_by(plan: Plan, trainer: Trainer, space: tuple[MeshAxis, ...]) -> Kept:
     """What kernels keep, as the plan has them started."""
-    if form := plan.policy(Loss).form:
-        return msgspec.structs.replace(trainer.kept, loss=form)
-    mode = plan.policy(Execution).mode
-    compiled = trainer.execution == "compiled" if mode == "trainer" else mode == "compiled"
-    if not compiled or trainer.kept.compiled_loss == "as eager" or _divides_loss(trainer, space):
-        return trainer.kept
-    return msgspec.structs.replace(trainer.kept, loss=trainer.kept.compiled_loss)
+    mode, kept = plan.policy(Execution).mode, trainer.kept
+    if trainer.execution == "compiled" if mode == "trainer" else mode == "compiled":
+        # one kernel by whoever wrote norms; an activation beside a product is made again from what it read
+        kept = msgspec.structs.replace(kept, norms="read", gated="inputs")
+        if kept.compiled_loss == "read" or (kept.compiled_loss == "whole read" and not _divides_loss(trainer, space)):
+            kept = msgspec.structs.replace(kept, loss="read")
+    form = plan.policy(Loss).form
+    return msgspec.structs.replace(kept, loss=form) if form else kept
 
 
 def _loss_copies(plan: Plan, trainer: Trainer, space: tuple[MeshAxis, ...]) -> int:
     """Of logits in shares where an axis divides them, else of whole ones."""
-    if _divides_loss(trainer, space):
-        return trainer.memory.shared_loss_copies
-    return int(trainer.memory.scatters_loss and kept_by(plan, trainer, space).loss not in ("read", "chunks"))
+    if kept_by(plan, trainer, space).loss in ("read", "chunks"):
+        return 0
+    return trainer.memory.shared_loss_copies if _divides_loss(trainer, space) else int(trainer.memory.scatters_loss)
 
 
 def _conventions(plan: Plan, trainer: Trainer, space: tuple[MeshAxis, ...], block: int = 0) -> Conventions:

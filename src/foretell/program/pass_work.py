@@ -21,6 +21,7 @@ from foretell.program.casts import casting, operand_widths
 from foretell.program.recomputed import Recomputed, recomputed
 from foretell.program.sharding.layout import Layout, TrafficMoment, has_weight_gradient
 from foretell.program.weight_copies import widening
+from foretell.units import Quantity
 
 FORWARD: Final = (("forward", False, False), ("forward", True, False))
 """When something travels around an operator: what it reads, and what it made."""
@@ -40,9 +41,12 @@ class PassWork:
         self.turned = turned_convolutions(like) | by_compiler
         self.widths: Widths = operand_widths(like, layout.casts)
         self.recomputed: Recomputed = recomputed(like, rule)
+        self.summands: dict[tuple[int, int], Quantity] = {}  # bytes of products that are saved beside their sums
         if rule.saves_sums:
-            came = {(at, moment.node) for (at, moment), found in layout.travels.items() if _scatters(moment, found)}
-            self.recomputed = self.recomputed._replace(again=self.recomputed.again - came)
+            came = _scattered(layout)
+            if not layout.compiled:  # a compiler saves what is read
+                self.summands = {place: came[place] for place in came if place not in self.recomputed.again}
+            self.recomputed = self.recomputed._replace(again=self.recomputed.again.difference(came))
 
     def forward(self, at: int, start: int, stop: int) -> Actions:
         """Of the forward pass of some operators of a block."""
@@ -111,6 +115,15 @@ class PassWork:
         yield Compute(
             node.path, node.operator.priced_as, role, sizes, cost, density=node.operator.density(sizes), last=last
         )
+
+
+def _scattered(layout: Layout) -> dict[tuple[int, int], Quantity]:
+    """Bytes of what operators bring that is summed into shares."""
+    return {
+        (at, moment.node): sum(one.payload for one in found if one.kind == "reduce-scatter")
+        for (at, moment), found in layout.travels.items()
+        if _scatters(moment, found)
+    }
 
 
 def _scatters(moment: TrafficMoment, messages: tuple[Communicate, ...]) -> bool:

@@ -60,6 +60,7 @@ class StageWeights:
     sizes: dict[str, float]  # bytes that each layer's weights take while it runs, gathered or from the host
     messages: dict[str, UnitMessages]  # and what they travel in, where that is memory of its own
     again: bool  # whether weights are let go between the passes, and gathered once more
+    loss_inside: bool  # whether the message of the last layer's weights is there until the loss is made, and from then
     root: list[Weight]  # those of no layer, gathered at the start of a pass
     twice: list[Weight]  # and of the backward pass once more
     host: dict[str, list[Weight]]  # weights that come from the host for each use, by their layer
@@ -97,4 +98,11 @@ class StageWeights:
             after = name if alike else runs[own[place + 1]].layer if place + 1 < len(own) else ""
             coming, summed = (self.messages.get(one, UnitMessages()) for one in (before, after))
             found[at] = UnitBytes(size, mine.gather, coming.gather if self.again else 0.0, summed.sums)
+        if messages and own:
+            first_layer, last_layer = (self.messages.get(runs[at].layer, UnitMessages()) for at in (own[0], own[-1]))
+            for at in range(own[0]):  # the first layer's gradients are on their way
+                found[at] = UnitBytes(sums=first_layer.sums)
+            held = last_layer.gather if self.loss_inside else 0.0
+            for at in range(own[-1] + 1, len(runs)):
+                found[at] = UnitBytes(ahead=held, next=held if self.again else 0.0)
         return tuple(found)

@@ -9,6 +9,7 @@ from typing import Final
 from foretell.model.operator import NOTHING, OperatorPart
 from foretell.model.optimizer import MATRICES, optimizer, update_rule
 from foretell.plan.policies.precision import Format
+from foretell.plan.storage import Storage
 from foretell.plan.trainer import Trainer
 from foretell.program.action import Update
 from foretell.program.weights import Weight
@@ -37,6 +38,15 @@ class Bytes:
             s = trainer.storage
             return cls(s.weight, s.gathered, trainer.gradients.wire, s.gradient, s.master, s.state)
         return cls(form.weight, form.weight, form.gradient, form.accumulation, form.master, form.state)
+
+    def resting(self, weight: Weight, part: int, storage: Storage, gathered_each: bool, by_units: bool) -> float:
+        """Of a weight while micro-batches run, of whose elements this rank has a part: whole weights that were gathered
+        once a step have it beside them. FSDP2 gathers them by units in zero2 too."""
+        width = weight.width or self.weight
+        gathered = not gathered_each if storage.weights else storage.gradients and by_units
+        if gathered:
+            return weight.elements * (weight.width or self.gathered) + part * width
+        return (part if storage.weights else weight.elements) * width
 
 
 @dataclass(frozen=True)

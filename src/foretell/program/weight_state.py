@@ -30,6 +30,7 @@ from foretell.program.sharding.transition import travel
 from foretell.program.stage_weights import PersistentBytes, StageWeights, UnitBytes, beside
 from foretell.program.updates import Bytes, Updated, by_rule, momentum_of
 from foretell.program.weights import Weight, separable
+from foretell.program.whole_states import fullest_shares
 from foretell.units import ceil_div, product
 
 Holders: TypeAlias = Mapping[tuple[int, int, int], frozenset[int]]
@@ -83,6 +84,7 @@ class WeightStatePlan:
             setting.plan.policy(Compression),
             *self._along_layers(),
             gradients.whole,
+            self.trainer.storage.root == "modules",
         )
         self.each = gradients.each_pipeline if self.pipelined else gradients.each
         served = [axis.exchange.weights for axis in axes if isinstance(axis.exchange.weights, Served)]
@@ -160,11 +162,12 @@ class WeightStatePlan:
             sizes,
             {name: self.exchanges.messages(unit, "zero3" in self.each) for name, unit in layers.items() if kept},
             self.reshards,
+            self.trainer.storage.loss_inside,
             each,  # where nothing comes back, what is not let go after the first pass of a run stays for good
             root if self.trainer.storage.reshard_root else [],  # let go between the passes
             host,
             stays,
-            self.exchanges.gathered_bytes(root) + self.visiting_bytes(stays),
+            self.exchanges.root_bytes(root) + self.visiting_bytes(stays),
             tuple(self.reduces(each, own)),
             tuple(self.sums(own, units)),
             tuple(self.ending(own, holders)),
@@ -213,11 +216,11 @@ class WeightStatePlan:
         """What is in no layer is gathered at the start of a pass."""
         if not root:
             return []
-        size = self.exchanges.gathered_bytes(root)
+        size = self.exchanges.root_bytes(root)
         return [Allocate("root weights", size, "gathered"), *self.exchanges.gather(root, "root")]
 
     def lets_go(self, root: list[Weight]) -> list[Action]:
-        return [Free("root weights", self.exchanges.gathered_bytes(root))] if root else []
+        return [Free("root weights", self.exchanges.root_bytes(root))] if root else []
 
     # weights in host memory, which come for each use
 
@@ -353,26 +356,25 @@ class WeightStatePlan:
     def _updated(self, one: Updated) -> Update:
         return one.action(self.bytes, self.offload.optimizer)
 
-    def _updates(self, weights: Iterable[tuple[Weight, int]]) -> tuple[Updated, ...]:
+    def _updates(self, weights: Iterable[tuple[Weight, int]], evenly: bool = False) -> tuple[Updated, ...]:
         """Trained weights, each so many times, by the rule that updates them."""
-        held = ((weight, self.held(weight), times) for weight, times in weights)
+        found, whole = list(weights), self.trainer.storage.whole_states and not evenly and not self.servers
+        most = fullest_shares(found, self.exchanges) if whole else {}
+        held = ((one, round(one.elements * most.get(one.shared, 0.0)) or self.held(one), times) for one, times in found)
         return by_rule(self.setting.job.optimizer, held, self.bytes, self.exchanges.cuts)
 
     # memory
 
-    def resting(self, own: Sequence[Weight], versions: int) -> PersistentBytes:
-        """What lies there all the time: shares where the plan says so, and older versions where some are kept."""
+    def resting(self, own: Sequence[Weight], versions: int, evenly: bool = False) -> PersistentBytes:
+        """What lies there all the time: shares where the plan says so, and older versions where some are kept.
+        `evenly`: not of a whole stage, so that states are shared out as if each weight were cut."""
         weights = gradients = 0.0
-        parameters = trained = 0
+        parameters, trained, by_units = 0, 0, self.trainer.storage.keeps_messages
         training: list[tuple[Weight, int]] = []
         trained_units = {weight.layer for weight in own if weight.trainable} if self.trainer.storage.flat else ()
         for weight, count in _counted(own):
             part, storage = self.exchanges.held(weight), self.exchanges.storage(weight)
-            share = storage.weights and self.gathers_each
-            width = weight.width or self.bytes.weight
-            weights += (part if share else weight.elements) * count * width
-            if storage.weights and not self.gathers_each:
-                weights += part * count * width  # the share, beside what was gathered from it
+            weights += count * self.bytes.resting(weight, part, storage, self.gathers_each, by_units)
             parameters += weight.elements * count
             if not weight.trainable:
                 flat = (part if storage.name in self.each else weight.elements) * count * self.bytes.gradient
@@ -385,7 +387,7 @@ class WeightStatePlan:
                     storage.states and self.trainer.storage.zero1_gradients
                 )
                 gradients += (part if shares else weight.elements) * count * self.bytes.gradient
-        updates = self._updates(training)
+        updates = self._updates(training, evenly)
         states = 0.0 if self.offload.optimizer else sum(one.kept(self.bytes) for one in updates)
         weights = 0.0 if self.offload.weights else weights
         return PersistentBytes(weights * versions, gradients, states, parameters, trained, updates)

@@ -122,11 +122,18 @@ class Clock:
         """Seconds that lie in no phase."""
         self._now[name] += seconds
 
-    @property
-    def spent(self) -> float:
-        """Seconds of this step that are told."""
+    @contextmanager
+    def between_phases(self, name: str) -> Iterator[None]:
+        """What of this lies in no phase. Nobody waits for the device before it ends: what others send to a rank that is
+        rehearsed is on its way already."""
+        told, first, start = sum(self._now.values()), len(self._spans), self._marks.now()
+        yield
+        end = self._marks.now()
+        self._marks.settle()
+        earlier = sum(self._marks.between(*marks).seconds for _, *marks in self._spans[:first])
         self._add_up()
-        return sum(self._now.values())
+        inside = sum(self._now.values()) - told - earlier
+        self._now[name] += self._marks.between(start, end).seconds - inside
 
     def _add_up(self) -> None:
         self._marks.settle()

@@ -131,8 +131,8 @@ class RankTraining:
         """One step; the mean loss of this rank's samples, where it sees them."""
         clock = self.clock
         self._warm_up()
-        begin_step(self.device)
         with clock.step():
+            begin_step(self.device)  # what others send is on its way from here on, and nobody waits for all of it
             with clock.phase("input"):
                 batch = next(self.batches)
                 for share in self.subject.shares:

@@ -81,7 +81,7 @@ def _weights(plan: PricedProgram, rank: int) -> dict[str, list[AliveTensors]]:
             equal[weight.key[:2]].append(weight)
     found: dict[str, list[AliveTensors]] = defaultdict(list)
     for (block, number), weights in equal.items():
-        count, resting = len(weights), program.weight_state.resting(weights[:1], versions)
+        count, resting = len(weights), program.weight_state.resting(weights[:1], versions, evenly=True)
         layers = {weight.key[2] for weight in weights}
         name = _layers(program.graph, block, program.graph.blocks[block].tensors[number].name, layers)
         parts = (("weights", resting.weights), ("gradients", resting.gradients), ("states", resting.states))

@@ -15,8 +15,10 @@ from typing import Final
 from foretell.cost.kernels._frame import activation_width, channels_last, launches_of, plain, where
 from foretell.cost.kernels._price import KernelPrice
 from foretell.cost.kernels._reached import cycle_seconds, memory_rate
+from foretell.cost.kernels.traffic import SIMPLE
 from foretell.cost.kernels.traffic import price as by_bytes
 from foretell.hardware.cluster import Device
+from foretell.model.operator import OperatorPart
 from foretell.plan.policies.precision import Format
 from foretell.plan.trainer import Trainer
 from foretell.program.action import Compute
@@ -42,6 +44,10 @@ DOWN: Final = 8.3  # cycles a row, one after the other, for the gradient of the 
 MANY_ROWS: Final = 65536  # from here on they are shared out
 HALF: Final = 2
 
+LINE: Final = 1 / 3
+"""Of the host's time for a launch, which has a share of modules, autograd and views in it: an operator in a loop of its
+own takes 7 to 18 us where a launch by our count takes 33 to 42 (studies/h200_kernels and h200_steps)."""
+
 
 def price(action: Compute, device: Device, form: Format, trainer: Trainer) -> KernelPrice:
     """What one kernel for it costs."""
@@ -51,10 +57,19 @@ def price(action: Compute, device: Device, form: Format, trainer: Trainer) -> Ke
     over_channels = cost.fused != 1  # the sums of a channel are kernels of their own, or those of its input's gradient
     if not plain(trainer, device) and over_channels is False:
         return by_bytes(action, device, form, trainer)
+    if over_channels is False and cost.launches > 1:
+        return _lines(cost, device)
     tokens = _tokens(action, device, form) if plain(trainer, device) else by_bytes(action, device, form, trainer).stream
     stream = where(over_channels, _channels(action, device, form, trainer), tokens)
     launches = launches_of(cost, trainer.execution) * (cost.launches > 0)
     return KernelPrice(0.0 * stream, stream, 0.0, device.launch_seconds * launches, launches, "carried over")
+
+
+def _lines(cost: OperatorPart, device: Device) -> KernelPrice:
+    """A norm that is written out: its kernels go through memory in order, and lie in one module."""
+    stream = (cost.read + cost.written) / (device.memory_bandwidth * SIMPLE)
+    launches = cost.launches
+    return KernelPrice(0.0 * stream, stream, 0.0, device.launch_seconds * launches, LINE * launches, "carried over")
 
 
 def _channels(action: Compute, device: Device, form: Format, trainer: Trainer) -> Quantity:

@@ -7,7 +7,7 @@ the features as members; batch norm a group per channel and samples and position
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from foretell.model.dims import Dim, Dims
 from foretell.model.operator import Need, Operator, OperatorPart, Sizes, Widths
@@ -19,11 +19,30 @@ if TYPE_CHECKING:
 
 RUNNING = "running"
 
+WRITTEN = "written"
+"""An RMS norm of tokens without a weight, as a module writes it out: each line is a kernel, and goes through memory."""
+
+
+class NormLines(NamedTuple):
+    """Kernels of such a norm, and how often they read and write tensors of its input's size in its input's width."""
+
+    kernels: int
+    reads: int
+    writes: int
+
+
+FORWARD = NormLines(6, 4, 2)
+"""Squares, their mean, a sum, its root, the product, and the cast that reads it."""
+
+BACKWARD = NormLines(12, 10, 8)
+"""The cast, the product's two gradients and the sum of one, a root's in three, a mean's spread out, a square's in
+three, and the sum of both (PyTorch 2.13, tools/autograd/derivatives.yaml: mul, rsqrt, mean, pow)."""
+
 
 class Normalize(Operator, frozen=True, tag="normalize"):
     """y = (x - mean) / deviation * w + b, with statistics over the members of each group."""
 
-    kind: str  # layer, rms, batch, group, instance, running (batch norm by its running averages)
+    kind: str  # layer, rms, batch, group, instance, running (batch norm by its running averages), written
 
     spans: ClassVar[dict[str, tuple[str, ...]]] = {
         "x": ("group", "member"),
@@ -48,6 +67,9 @@ class Normalize(Operator, frozen=True, tag="normalize"):
         if self.kind == RUNNING:
             read = x * width["x"] + self.bytes_of(("w", "b"), n, width)
             return OperatorPart(0, 4 * x, read, x * width["y"], 1, 0, x, 1)
+        if self.kind == WRITTEN:
+            read, written = FORWARD.reads * x * width["x"], FORWARD.writes * x * width["x"] + x * width["y"]
+            return OperatorPart(0, 4 * x, read, written, FORWARD.kernels, 1, x, ceil_log2(n["member"]))
         flops = (4 if self.kind == "rms" else 7) * x
         passes = self._passes()
         read = passes * x * width["x"] + self.bytes_of(("w", "b"), n, width)
@@ -64,6 +86,9 @@ class Normalize(Operator, frozen=True, tag="normalize"):
 
     def input_gradient(self, n: Sizes, width: Widths) -> OperatorPart:
         x = self.elements("x", n)
+        if self.kind == WRITTEN:
+            read, written = BACKWARD.reads * x * width["x"] + x * width["y"], BACKWARD.writes * x * width["x"]
+            return OperatorPart(0, 9 * x, read, written, BACKWARD.kernels, 1, x, ceil_log2(n["member"]))
         passes = self._passes()
         read = passes * x * (width["x"] + width["y"])
         return OperatorPart(0, 9 * x, read, x * width["x"], 1, self._kernels(), x, ceil_log2(n["member"]))
@@ -77,7 +102,7 @@ class Normalize(Operator, frozen=True, tag="normalize"):
         return OperatorPart(0, 3 * x, read, written, 1, 1, x, ceil_log2(n["group"]))
 
     def keeps(self, needs: Collection[str]) -> tuple[str, ...]:
-        kept = ("x", "rstd") if self.kind == "rms" else ("x", "mean", "rstd")
+        kept = ("x", "rstd") if self.kind in ("rms", WRITTEN) else ("x", "mean", "rstd")
         # PyTorch runs instance norm as batch norm over samples * channels, with the weight repeated
         return (*kept, "repeated") if self.kind == "instance" and "w" in needs else kept
 
@@ -88,7 +113,7 @@ class Normalize(Operator, frozen=True, tag="normalize"):
         if self.kind == RUNNING:
             return ()
         # sum and sum of squares; on the way back the sums of dy and of dy * x
-        values = 1 if self.kind == "rms" else 2
+        values = 1 if self.kind in ("rms", WRITTEN) else 2
         return (("forward", ("group",), values), ("backward", ("group",), values)) if loop == "member" else ()
 
     def need(self, loop: str) -> Need:

@@ -21,6 +21,7 @@ class ByOperator(Recomputation, frozen=True):
     searched = False  # where a trainer offers it by name
     at_once = True
     saves_sums = True
+    asks_each = True
 
     def savings(self, nodes: Sequence[Node], in_layer: bool) -> list[Saving]:
         if not in_layer:

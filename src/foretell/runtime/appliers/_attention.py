@@ -54,14 +54,15 @@ class _Round(torch.autograd.Function):
     ) -> torch.Tensor:
         rank, ranks = dist.get_rank(group), dist.get_world_size(group)
         there = _KeysSeen(key, value)
-        y, logs = _attended(query, there, own=True)
+        attention = _FUSED.get(query.device.type, _Plain)() if _fuses(query, there) else _Plain()
+        y, logs = attention.attended(query, there, own=True)
         for turn in range(1, ranks):
             there = _KeysSeen(*_passed_on(there, group))
             if turn <= rank:
-                y, logs = _merged(y, logs, *_attended(query, there, own=False))
+                y, logs = _merged(y, logs, *attention.attended(query, there, own=False))
         y = y.to(query.dtype)
         ctx.save_for_backward(query, key, value, y, logs)
-        ctx.group = group
+        ctx.group, ctx.attention = group, attention
         return y
 
     @staticmethod
@@ -69,13 +70,12 @@ class _Round(torch.autograd.Function):
         query, key, value, y, logs = ctx.saved_tensors
         group = ctx.group
         rank, ranks = dist.get_rank(group), dist.get_world_size(group)
-        along = (gradient * y).sum(-1, keepdim=True)
         there = _KeysSeen(key, value)
         of_query = torch.zeros_like(query)
         of_there = _KeysSeen(torch.zeros_like(key), torch.zeros_like(value))
         for turn in range(ranks):
             if turn <= rank:
-                found = _gradients(query, there, gradient, logs, along, own=turn == 0)
+                found = ctx.attention.gradients(query, there, gradient, y, logs, own=turn == 0)
                 of_query += found[0]
                 of_there = _KeysSeen(of_there.key + found[1], of_there.value + found[2])
             of_there = _KeysSeen(*_passed_on(of_there, group))
@@ -91,11 +91,95 @@ class _KeysSeen(NamedTuple):
     value: torch.Tensor
 
 
-def _attended(query: torch.Tensor, there: _KeysSeen, own: bool) -> tuple[torch.Tensor, torch.Tensor]:
-    """Attention to some places, and the logarithm of the sum that it was divided by."""
-    scores = _scores(query, there.key, own)
-    logs = scores.logsumexp(-1, keepdim=True)
-    return (scores - logs).exp() @ _repeated(there.value, query).to(scores.dtype), logs
+class _Plain:
+    """Attention to some places by products of its own: all scores are there at once."""
+
+    def attended(self, query: torch.Tensor, there: _KeysSeen, own: bool) -> tuple[torch.Tensor, torch.Tensor]:
+        """What it makes, and the logarithm of the sum that it was divided by."""
+        scores = _scores(query, there.key, own)
+        logs = scores.logsumexp(-1, keepdim=True)
+        return (scores - logs).exp() @ _repeated(there.value, query).to(scores.dtype), logs
+
+    def gradients(
+        self,
+        query: torch.Tensor,
+        there: _KeysSeen,
+        gradient: torch.Tensor,
+        y: torch.Tensor,
+        logs: torch.Tensor,
+        own: bool,
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Of queries, keys and values, by what attention to these places adds to them. `y`: what attention to all
+        places made, and `logs` of all of them."""
+        along = (gradient * y).sum(-1, keepdim=True)
+        shares = (_scores(query, there.key, own) - logs).exp()
+        wide = gradient.to(shares.dtype)
+        of_scores = shares * (wide @ _repeated(there.value, query).to(shares.dtype).transpose(-1, -2) - along)
+        of_scores *= query.shape[-1] ** -0.5
+        of_query = of_scores @ _repeated(there.key, query).to(shares.dtype)
+        of_key = of_scores.transpose(-1, -2) @ query.to(shares.dtype)
+        of_value = shares.transpose(-1, -2) @ wide
+        return (
+            of_query.to(query.dtype),
+            _grouped(of_key, there.key).to(query.dtype),
+            _grouped(of_value, there.value).to(query.dtype),
+        )
+
+
+class _Fused:
+    """The same by torch's kernels, which keep no scores: each share of the places by itself (as torch's own ring does,
+    torch/distributed/tensor/experimental/_attention.py). This one is a processor's."""
+
+    def attended(self, query: torch.Tensor, there: _KeysSeen, own: bool) -> tuple[torch.Tensor, torch.Tensor]:
+        y, logs = self._forward(query, _repeated(there.key, query), _repeated(there.value, query), own)
+        return y.to(torch.promote_types(y.dtype, torch.float32)), logs.unsqueeze(-1)
+
+    def gradients(
+        self,
+        query: torch.Tensor,
+        there: _KeysSeen,
+        gradient: torch.Tensor,
+        y: torch.Tensor,
+        logs: torch.Tensor,
+        own: bool,
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        key, value = _repeated(there.key, query), _repeated(there.value, query)
+        of_query, *found = self._backward(gradient, query, key, value, y, logs.squeeze(-1), own)
+        of_key, of_value = (_grouped(one, there.key) for one in found)
+        return of_query, of_key, of_value
+
+    def _forward(self, *given: Any) -> Any:
+        *tensors, own = given
+        return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(*tensors, 0.0, own)
+
+    def _backward(self, *given: Any) -> Any:
+        *tensors, own = given
+        return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(*tensors, 0.0, own)
+
+
+class _FusedOnGpu(_Fused):
+    """FlashAttention-2, which says how it was asked, and wants to be told so again."""
+
+    def _forward(self, *given: Any) -> Any:
+        *tensors, own = given
+        y, logs, *self.asked, _ = torch.ops.aten._scaled_dot_product_flash_attention(*tensors, 0.0, own)
+        return y, logs
+
+    def _backward(self, *given: Any) -> Any:
+        *tensors, own = given
+        *lengths, seed, offset = self.asked
+        backward = torch.ops.aten._scaled_dot_product_flash_attention_backward
+        return backward(*tensors, *lengths, 0.0, own, seed, offset)
+
+
+_FUSED: dict[str, type[_Plain | _Fused]] = {"cpu": _Fused, "cuda": _FusedOnGpu}
+
+
+def _fuses(query: torch.Tensor, there: _KeysSeen) -> bool:
+    """Whether those kernels take them: a GPU's has 16 bits, and heads of up to 256 in eights."""
+    width = query.shape[-1]
+    fits = query.device.type == "cpu" or (query.element_size() == 2 and width % 8 == 0 and width <= 256)
+    return fits and there.value.shape[-1] == width
 
 
 def _scores(query: torch.Tensor, key: torch.Tensor, own: bool) -> torch.Tensor:
@@ -113,24 +197,6 @@ def _merged(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     both = torch.logaddexp(logs, others)
     return y * (logs - both).exp() + other * (others - both).exp(), both
-
-
-def _gradients(
-    query: torch.Tensor, there: _KeysSeen, gradient: torch.Tensor, logs: torch.Tensor, along: torch.Tensor, own: bool
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Of queries, keys and values, by what attention to these places adds to them."""
-    shares = (_scores(query, there.key, own) - logs).exp()
-    wide = gradient.to(shares.dtype)
-    of_scores = shares * (wide @ _repeated(there.value, query).to(shares.dtype).transpose(-1, -2) - along)
-    of_scores *= query.shape[-1] ** -0.5
-    of_query = of_scores @ _repeated(there.key, query).to(shares.dtype)
-    of_key = of_scores.transpose(-1, -2) @ query.to(shares.dtype)
-    of_value = shares.transpose(-1, -2) @ wide
-    return (
-        of_query.to(query.dtype),
-        _grouped(of_key, there.key).to(query.dtype),
-        _grouped(of_value, there.value).to(query.dtype),
-    )
 
 
 def _repeated(shared: torch.Tensor, query: torch.Tensor) -> torch.Tensor:

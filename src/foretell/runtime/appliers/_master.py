@@ -8,6 +8,7 @@ out, and the scale is halved; after many good ones it is doubled.
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import torch
@@ -62,12 +63,14 @@ class Mastered(torch.optim.Optimizer):
     scale: ClassVar[LossScale | None] = None
     like: ClassVar[dict[str, Any]] = {}  # the type of copies and their device, where they are not the weights' own
     more: ClassVar[dict[str, Any]] = {}  # arguments that the inner one has besides
+    together: ClassVar[bool] = False  # whether all gradients have copies at once
 
     def __init__(self, params: Any, **arguments: Any) -> None:
         super().__init__(params, arguments)
         self.weights = [weight for group in self.param_groups for weight in group["params"]]
         self.masters = self._copies()
-        self.inner = self.kind(self.masters, **arguments, **self.more)
+        on_gpu = _has_fused(self.kind) and all(one.is_cuda for one in self.masters)
+        self.inner = self.kind(self.masters, **arguments, **({"fused": True} if on_gpu else {}), **self.more)
 
     def _copies(self) -> list[torch.Tensor]:
         copies = (_local(weight.detach()).to(**self.like, copy=True) for weight in self.weights)
@@ -80,28 +83,44 @@ class Mastered(torch.optim.Optimizer):
         gradients = [weight.grad for weight in self.weights if weight.grad is not None]
         if scale is not None and not scale.is_sound(gradients):
             return
-        self._fetch(by)
         for inner, outer in zip(self.inner.param_groups, self.param_groups, strict=True):
             inner["lr"] = outer["lr"]  # whoever warms up turns ours
-        self.inner.step()
-        self._hand_back()
+        for own in [slice(None)] if self.together else _runs(self.masters):
+            self._fetch(own, by)
+            self.inner.step()  # it leaves those alone that have no gradient
+            self._hand_back(own)
 
-    def _fetch(self, by: float) -> None:
-        """Gradients come to the copies."""
-        for weight, master in zip(self.weights, self.masters, strict=True):
+    def _fetch(self, own: slice, by: float) -> None:
+        """Gradients come to some of the copies."""
+        for weight, master in zip(self.weights[own], self.masters[own], strict=True):
             master.grad = None if weight.grad is None else _local(weight.grad).to(**self.like, copy=True)
             if by != 1.0 and master.grad is not None:
                 master.grad.div_(by)
 
-    def _hand_back(self) -> None:
-        for weight, master in zip(self.weights, self.masters, strict=True):
+    def _hand_back(self, own: slice) -> None:
+        for weight, master in zip(self.weights[own], self.masters[own], strict=True):
             _local(weight).copy_(master)
             master.grad = None
+
+
+def _runs(masters: list[torch.Tensor]) -> Iterator[slice]:
+    """Weights one after the other, as many as take no more than the largest takes alone: wide gradients of all would
+    take as much again as their masters."""
+    most = max((one.numel() for one in masters), default=0)
+    begin, held = 0, 0
+    for at, one in enumerate(masters):
+        if held and held + one.numel() > most:
+            yield slice(begin, at)
+            begin, held = at, 0
+        held += one.numel()
+    yield slice(begin, len(masters))
 
 
 class OnHost(Mastered):
     """The same in host memory. Beside a GPU copies and their gradients lie in pages that stay where they are, so that
     they come and go at the rate of the link (pageable memory is copied once more on the way)."""
+
+    together = True  # they have rooms in host memory, and come without a wait between them
 
     def _copies(self) -> list[torch.Tensor]:
         found = super()._copies()
@@ -111,9 +130,9 @@ class OnHost(Mastered):
             self.rooms = [torch.empty_like(one, pin_memory=True) for one in found]
         return found
 
-    def _fetch(self, by: float) -> None:
+    def _fetch(self, own: slice, by: float) -> None:
         if not self.gpu:
-            super()._fetch(by)
+            super()._fetch(own, by)
             return
         for weight, master, room in zip(self.weights, self.masters, self.rooms, strict=True):
             master.grad = None if weight.grad is None else room.copy_(_local(weight.grad), non_blocking=True)
@@ -121,9 +140,9 @@ class OnHost(Mastered):
         for room in self.rooms if by != 1.0 else ():
             room.div_(by)
 
-    def _hand_back(self) -> None:
+    def _hand_back(self, own: slice) -> None:
         if not self.gpu:
-            super()._hand_back()
+            super()._hand_back(own)
             return
         for weight, master in zip(self.weights, self.masters, strict=True):
             _local(weight).copy_(master, non_blocking=True)

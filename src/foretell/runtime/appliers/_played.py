@@ -59,20 +59,19 @@ class PlayedPipeline:
         }
 
     def run(self, batch: Batch, clock: Clock) -> list[torch.Tensor]:
-        before, start = clock.spent, clock.read()
         self.losses: list[torch.Tensor] = []
-        for passes in self.passes.values():
-            passes.begin()
-        for slot in self.slots:
-            self.turns[slot.kind](slot, batch, clock)
-        if not self.schedule.forward:
-            with clock.phase("backward"):
-                for passes in self.passes.values():
-                    passes.end()
-        self.unread.clear()
-        self.through = [-1] * self.ranks
-        let_go()
-        clock.add("bubble", clock.read() - start - (clock.spent - before))
+        with clock.between_phases("bubble"):
+            for passes in self.passes.values():
+                passes.begin()
+            for slot in self.slots:
+                self.turns[slot.kind](slot, batch, clock)
+            if not self.schedule.forward:
+                with clock.phase("backward"):
+                    for passes in self.passes.values():
+                        passes.end()
+            self.unread.clear()
+            self.through = [-1] * self.ranks
+            let_go()
         return self.losses
 
     # slots

@@ -51,13 +51,12 @@ class Stashed:
         subject.optimizer = made
 
     def run(self, batch: Batch, clock: Clock) -> list[torch.Tensor]:
-        before, start = clock.spent, clock.read()
         losses: list[torch.Tensor] = []
-        for at in range(self.microbatches):
-            self._forward(cut(batch, at, self.microbatches), losses, clock)
-            if len(self.flying) > self.ranks - 1 - self.rank:
-                self._backward(clock)
-        clock.add("bubble", clock.read() - start - (clock.spent - before))
+        with clock.between_phases("bubble"):
+            for at in range(self.microbatches):
+                self._forward(cut(batch, at, self.microbatches), losses, clock)
+                if len(self.flying) > self.ranks - 1 - self.rank:
+                    self._backward(clock)
         return losses
 
     def _forward(self, batch: Batch, losses: list[torch.Tensor], clock: Clock) -> None:

@@ -196,16 +196,11 @@ class Scheduled:
     def run(self, batch: Batch, clock: Clock) -> list[torch.Tensor]:
         for stage in self.stages:
             stage.clock = clock
-        before = clock.spent
-        start = clock.read()
         losses: list[torch.Tensor] = []
         inputs = batch.inputs if self.first else ()
         more = {"target": batch.target, "losses": losses} if self.last else {}
-        self.schedule.step(
-            *inputs, return_outputs=False, **more
-        )  # else the last stage keeps those of every micro-batch
-        waited = clock.read() - start - (clock.spent - before)
-        clock.add("bubble", waited)
+        with clock.between_phases("bubble"):  # without outputs: the last stage would keep those of every micro-batch
+            self.schedule.step(*inputs, return_outputs=False, **more)
         return [loss.detach() for loss in losses]
 
 
