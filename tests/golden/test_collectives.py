@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
+from foretell.oracle.request import Request
+from foretell.oracle.resolve import resolve
+from foretell.plan.text import parse
 from foretell.program.action import Copy
+from foretell.program.expand import expand
 from foretell.program.expanded import ExpandedProgram
+from foretell.program.lower import lower
 from program_cases import LENET, VGG, WIDTH, Decoder, Found, Mixture, changed, one, program, sent, traffic
+
+STUDIES = Path(__file__).parents[2] / "studies"
 
 MIB = 2**20
 BATCH = 8
@@ -224,6 +233,42 @@ def test_context_ring() -> None:
     assert steps == {("activations", 3), ("gradients", 4), ("weight gradients", 1)}
     moved = GROUPED.layers * 2 * share * (3 + 3 + 4)
     assert sent(made) == moved + 2 * GROUPED.weights * 2 * 3 / 4
+
+
+@pytest.mark.parametrize(("trained_by", "copies"), [("fsdp", 1), ("torchtitan-2025", 2)])
+def test_pytorchs_ring_gathers_once(trained_by: str, copies: int) -> None:
+    """Its context parallelism gathers keys and values in one message a pass; fp32 gradients go round and home."""
+    made = program(GROUPED.model, "cp4:ring +bf16", BATCH, trained_by)
+    numbers = copies * 2 * BATCH * GROUPED.seq * GROUPED.kv_heads * GROUPED.head_dim // 4
+    found = {name: value for name, value in traffic(made).items() if name[1] == "cp" and "weight" not in name[2]}
+    assert found == {
+        ("all-gather", "cp", "activations"): (2 * GROUPED.layers, 2 * GROUPED.layers * 2 * numbers),
+        ("shift", "cp", "gradients"): (GROUPED.layers, GROUPED.layers * 4 * numbers),
+    }
+    ahead, back = {message.around for message, _ in made.communications(made.kinds[0]) if message.around}
+    queries = BATCH * GROUPED.seq * GROUPED.heads * GROUPED.head_dim // 4
+    assert {ahead, back} == {3 * (38 * queries + 4 * numbers), 4 * (13 * queries + 25 * numbers)}
+
+
+def test_the_ring_of_torchtitan_as_it_was_rehearsed() -> None:
+    """Messages that torchtitan 0.3 made among the four context ranks, one rank of 32 (studies/h200_rehearsals)."""
+    name = "titan llama3-8b:layers=8 dp8:zero3 cp4 +bf16 +recompute:operators b8 s32768 r0"
+    rows = map(json.loads, (STUDIES / "h200_rehearsals" / "rehearsals.jsonl").read_text().splitlines())
+    (ran,) = (row["messages"] for row in rows if "case" in row and row["case"]["name"] == name)
+    request = Request(
+        model="llama3-8b:layers=8,seq=32768",
+        plan=parse("dp8:zero3 cp4 +bf16 +recompute:operators"),
+        batch=8,
+        trainer="torchtitan",
+    )
+    made = expand(lower(resolve(request).setting))
+    seen = {"shift": "all-to-all"}  # torch makes a permutation of it
+    said = {
+        (seen.get(message.kind, message.kind), 4, message.payload, times * message.messages)
+        for message, times in made.communications(made.kinds[0])
+        if message.axes == ("cp",)
+    }
+    assert said == {tuple(one) for one in ran if one[1] == 4}
 
 
 def test_context_all_to_all() -> None:

@@ -6,13 +6,14 @@ import msgspec
 
 from foretell.model.optimizer import update_rule
 from foretell.plan.facts import facts
+from foretell.plan.figures import look_up
 from foretell.plan.plan import Plan
 from foretell.plan.policies.a2a_overlap import multiprocessors
 from foretell.plan.policies.execution import Execution
 from foretell.plan.policies.overlap import Overlap
 from foretell.plan.policies.precision import Format
 from foretell.plan.setting import Setting
-from foretell.plan.trainer import Trainer, look_up
+from foretell.plan.trainer import Trainer
 from foretell.plan.wrapped import in_one_graph
 from foretell.program.action import Update
 from foretell.units import Quantity

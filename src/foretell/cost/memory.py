@@ -22,7 +22,7 @@ from foretell.model.matrices import trained_elements
 from foretell.model.optimizer import optimizer
 from foretell.model.resize import SAMPLE
 from foretell.plan.axis_names import AxisName
-from foretell.plan.figures import look_up_depth
+from foretell.plan.figures import look_up, look_up_depth
 from foretell.plan.policies.offload import Offload
 from foretell.plan.policies.precision import Precision
 from foretell.plan.reach import row_elements
@@ -33,7 +33,7 @@ from foretell.plan.strategies.pipeline import Pipeline
 from foretell.plan.strategies.tensor import Tensor
 from foretell.plan.strategy import MeshAxis
 from foretell.plan.together import storage
-from foretell.plan.trainer import Trainer, look_up
+from foretell.plan.trainer import Trainer
 from foretell.program.blocks import BLOCK
 from foretell.units import Quantity, product, somewhere
 

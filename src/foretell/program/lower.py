@@ -210,6 +210,8 @@ def _conventions(plan: Plan, trainer: Trainer, space: tuple[MeshAxis, ...], bloc
         attended=trainer.kept.attended,
         sent=few if trainer.experts.sent == "cast" else 0.0,
         dispatch=trainer.experts.dispatch,
+        rotation=trainer.rotation,
+        execution=trainer.execution,
     )
 
 

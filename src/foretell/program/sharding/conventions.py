@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from foretell.plan.dispatch import USUAL as USUAL_DISPATCH
+from foretell.plan.rotation import USUAL as USUAL_ROTATION
+from foretell.plan.rotation import Rotation
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,8 @@ class Conventions:
     attended        bytes of attention's output as it is kept then; 0: as it is
     sent            bytes of a number of a row that goes to experts in few bits; 0: as it was made
     dispatch        how rows reach experts, where the axis does not say
+    rotation        how keys and values whose positions lie in shares go round
+    execution       how kernels run that work on them at each turn
     block           channels that a processor's library lays together for convolutions; 0: it makes no copies
     """
 
@@ -50,12 +54,14 @@ class Conventions:
     attended: float = 0.0
     sent: float = 0.0
     dispatch: str = USUAL_DISPATCH
+    rotation: Rotation = USUAL_ROTATION
+    execution: str = "eager"
 
     @property
-    def of_bodies(self) -> tuple[int, bool, bool, bool, bool, float, int, bool, float, float, str]:
+    def of_bodies(self) -> tuple[int, bool, bool, bool, bool, float, int, bool, float, float, str, Rotation, str]:
         """Those that decide what operators hold and send, rather than how they are divided."""
         held = self.loss_copies, self.autocast, self.casts, self.compiled, self.in_place, self.low, self.block
-        return *held, self.gates, self.attended, self.sent, self.dispatch
+        return *held, self.gates, self.attended, self.sent, self.dispatch, self.rotation, self.execution
 
 
 USUAL = Conventions()

@@ -16,6 +16,8 @@ from foretell.model.resize import SAMPLE, skeleton
 from foretell.plan.dispatch import USUAL, RoutedRows, dispatch
 from foretell.plan.placement import Placement, Rotating, Routed, Sharded
 from foretell.plan.reach import reach
+from foretell.plan.rotation import USUAL as USUAL_ROTATION
+from foretell.plan.rotation import Rotation
 from foretell.plan.strategy import MeshAxis
 from foretell.program.action import Communicate, Compute, TrafficKind
 from foretell.program.aliases import alias_source
@@ -23,6 +25,7 @@ from foretell.program.kept import held_as_cast
 from foretell.program.sharding.alignment import LoopDim, align
 from foretell.program.sharding.conventions import Conventions
 from foretell.program.sharding.propagate import PlacementChange, Sharding, Statistic, propagate
+from foretell.program.sharding.rotating import rotating
 from foretell.program.sharding.transition import travel
 from foretell.units import FLOATING, WIDTH, Quantity, at_least, at_most, ceil_div, product, rounded_up, share
 
@@ -68,6 +71,8 @@ class Layout:
     attended: float = 0.0  # bytes of attention's output as it is kept then; 0: as it is
     sent: float = 0.0  # bytes of a number of a row that goes to experts in few bits; 0: as it was made
     dispatch: str = USUAL  # how rows reach experts, where the axis does not say
+    rotation: Rotation = USUAL_ROTATION  # how keys and values in shares go round
+    execution: str = "eager"  # how kernels run that work on them
     known_sizes: dict[tuple[int, int], dict[str, Quantity]] = field(
         init=False, repr=False, compare=False, default_factory=dict[tuple[int, int], dict[str, Quantity]]
     )
@@ -243,7 +248,12 @@ def layout(
     travels: dict[tuple[int, TrafficMoment], list[Communicate]] = defaultdict(list)
     for (at, moment, number), found in _grouped(axes, spreads).items():
         for kind, members in _joined(found).items():
-            travels[at, moment].append(_message(bare, at, moment, number, kind, members))
+            (axis, _, messages), *_ = members
+            turned = rotating(bare, at, moment, number, axis, messages) if kind[0] == "shift" else None
+            if kind[0] != "shift":
+                travels[at, moment].append(_message(bare, at, moment, number, kind, members))
+            elif turned:
+                travels[at, moment].append(turned)
     for (at, moment), messages in _statistics(bare).items():
         travels[at, moment] += messages
     found = {key: tuple(messages) for key, messages in travels.items()}
