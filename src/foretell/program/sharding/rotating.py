@@ -35,6 +35,7 @@ def rotating(
 
     elements = copies * sum(bare.elements_of(at, one) for one in numbers)
     queries = bare.elements_of(at, _operand(node, "q")) * len(numbers) / 2  # half of it for each of keys and values
+    once = moment.gradient or moment.phase == "forward"  # what comes once more in the backward pass is gradients' work
     turn = rule.traffic("backward" if moment.gradient else "forward", bare.execution, queries, elements)
     whole = gathers and not moment.gradient
     return Communicate(
@@ -45,7 +46,7 @@ def rotating(
         what=TrafficKind.GRADIENTS if moment.gradient else TrafficKind.ACTIVATIONS,
         path=node.path,
         messages=1 if whole else messages,
-        around=turn * messages,
+        around=turn * messages if once else 0.0,
     )
 
 
