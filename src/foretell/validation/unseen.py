@@ -25,6 +25,7 @@ from foretell.oracle.predict import Prediction
 from foretell.validation.carried import drawn_pairs, learnt_spread
 from foretell.validation.evaluate import ComparedPrediction, ComparedRun, EitherPrediction
 from foretell.validation.in_view import in_view, staying
+from foretell.validation.kinds import KINDS, KindScore, kind_score, kinds_of
 from foretell.validation.left_out import chosen_again, log_ratio
 from foretell.validation.sides import Sides
 from foretell.validation.sources import healthy, source_of
@@ -47,6 +48,7 @@ class UnseenRun(NamedTuple):
     inside: bool  # the interval that ships
     traits: RunTraits  # what it can have in common with another
     seconds: tuple[float, float, float]  # predicted without its source: what computes, messages, the host
+    kinds: tuple[str, ...] = ()  # that it is of, whatever study it stands in
 
 
 class UnseenScore(msgspec.Struct, frozen=True):
@@ -71,6 +73,7 @@ class UnseenScores(msgspec.Struct, frozen=True):
     studies: tuple[UnseenScore, ...]
     trainers: tuple[UnseenScore, ...]
     sources: tuple[UnseenScore, ...]
+    kinds: tuple[KindScore, ...]  # mixtures, long contexts, Blackwell
     constants: int  # that were chosen with scored runs in view
     staying: int  # of them, that a source which saw them cannot take with it: no other software has one
 
@@ -96,6 +99,7 @@ def _from_all_sides(study: str, source: str, one: ComparedRun, without: Compared
         bool(one.inside),
         _traits(one),
         seconds_of(_breakdown(without.prediction)),
+        kinds_of(one.row),
     )
 
 
@@ -155,6 +159,11 @@ def unseen_scores(runs: Sequence[UnseenRun], counts: RowCounts) -> UnseenScores:
         studies=by("study", lambda run: run.study),
         trainers=tuple(sorted(by("trainer", lambda run: run.trainer), key=lambda one: one.name)),
         sources=tuple(sorted(by("source", lambda run: run.source), key=lambda one: one.name)),
+        kinds=tuple(
+            kind_score(name, own)
+            for name in KINDS
+            if (own := [(run.source, _error(run.unseen)) for run in runs if name in run.kinds])
+        ),
         constants=len(in_view()),
         staying=len({slot for run in runs for slot in staying(run.source, chosen_again().get(run.source, {}))}),
     )
