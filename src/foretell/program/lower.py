@@ -176,7 +176,7 @@ def kept_by(plan: Plan, trainer: Trainer, space: tuple[MeshAxis, ...]) -> Kept:
     if form := plan.policy(Loss).form:
         return msgspec.structs.replace(trainer.kept, loss=form)
     mode = plan.policy(Execution).mode
-    compiled = trainer.execution == "compiled" if mode == "trainer" else mode == "compiled"
+    compiled = trainer.execution == "compiled" if mode in ("trainer", "graphed") else mode == "compiled"
     if not compiled or trainer.kept.compiled_loss == "as eager" or _divides_loss(trainer, space):
         return trainer.kept
     return msgspec.structs.replace(trainer.kept, loss=trainer.kept.compiled_loss)
