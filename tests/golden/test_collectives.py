@@ -788,3 +788,17 @@ def test_a_tied_table_is_one_weight_on_a_rank() -> None:
     table = DEEP.vocab * DEEP.hidden
     held = [sum(made.stages[at].memory.parameters for at in made.kinds[0].stages) for made in (plain, tied)]
     assert held[0] - held[1] == table
+
+
+@pytest.mark.parametrize(("precision", "width"), [("bf16", 2), ("fp8", 1), ("mxfp8", 33 / 32)])
+def test_transformer_engine_gathers_what_it_cast(precision: str, width: float) -> None:
+    """Inputs of column-split products, in both passes, and gradients of row-split ones; sums stay in 16 bits."""
+    model = LLAMA._replace(dtype="bf16")
+    made = program(model.model, f"tp2:sp +{precision}", BATCH, "megatron-core")
+    gathers = {(m.path, m.payload) for m, _ in made.communications(made.kinds[0]) if m.kind == "all-gather"}
+    inside = {payload for path, payload in gathers if path.startswith("layers")}
+    assert inside == {model.hidden_states(BATCH) // 2 * width}
+    sums = {
+        m.payload for m, _ in made.communications(made.kinds[0]) if m.kind == "reduce-scatter" and "layers" in m.path
+    }
+    assert sums == {model.hidden_states(BATCH) * 2}

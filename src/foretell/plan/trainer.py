@@ -147,6 +147,7 @@ class TensorAxis(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     hop: Seconds  # of a collective between nodes that layers wait for: time of each step of the ring, at least
     overlap: Share  # how well sums and gathered inputs of the backward pass run beside its products; 0: waited for
     pieces: Share  # how well messages of both passes, cut up, run beside the product that makes or takes them
+    gathered: Literal["read", "cast"]  # shares of the sequence as they were made, or as products of few bits read them
     sums: Literal["each", "together"]
     # Gradients of weights that all tensor ranks have whole (norms) are summed one by one, or in one message.
 

@@ -209,6 +209,7 @@ def _conventions(plan: Plan, trainer: Trainer, space: tuple[MeshAxis, ...], bloc
         gates=trainer.kept.low == "gates",
         attended=trainer.kept.attended,
         sent=few if trainer.experts.sent == "cast" else 0.0,
+        gathered=few if trainer.tensor.gathered == "cast" else 0.0,
         dispatch=trainer.experts.dispatch,
         rotation=trainer.rotation,
         execution=trainer.execution,
