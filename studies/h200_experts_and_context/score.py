@@ -17,7 +17,8 @@ from typing import Any
 
 import msgspec
 
-from foretell.cost.kernels import kernel_seconds
+from foretell.cost.compressing import KERNELS, ORTHOGONAL, OWED, START
+from foretell.cost.kernels import kernel_seconds, memory_rate
 from foretell.hardware.members import device
 from foretell.model.operator import Operator
 from foretell.model.operators.attention import Attention
@@ -31,6 +32,7 @@ from foretell.plan.trainer import Trainer, trainer
 from foretell.program.action import Compute
 
 MEASURED = Path(__file__).with_name("measured.jsonl")
+AROUND = Path(__file__).with_name("around.jsonl")
 H200 = device("h200")
 PYTORCH = trainer("pytorch")
 BF16 = FORMATS["bf16:pure"]
@@ -111,10 +113,35 @@ def permutation(row: Row) -> float | None:
     return calls[row["op"]]() if row["op"] in calls else None
 
 
+def merges(row: Row) -> float | None:
+    """What a trainer's constants say of a turn of PyTorch's ring (`rotation`)."""
+    words = {"merge": "forward", "merge compiled": "forward-compiled", "add half": "backward"}
+    if row["op"] not in words:
+        return None
+    moved = dict(trainer("fsdp").rotation.merged)[words[row["op"]]] * row["numbers"]
+    return moved / memory_rate(H200) * 1e3
+
+
+def compression(row: Row) -> float | None:
+    """Writing and reading, each by itself; PowerSGD's orthogonal factors are in what is written."""
+    name, _, part = row["op"].partition(" ")
+    if name not in KERNELS or part not in ("", "read"):
+        return None
+    known, numbers = KERNELS[name], row["rows"] * row["columns"]
+    if part:
+        return (known.read * numbers / memory_rate(H200) + START) * 1e3
+    owed = OWED if name in ("topk", "powersgd") else 0.0  # which is timed by itself
+    first, column = ORTHOGONAL if name == "powersgd" else (0.0, 0.0)
+    extra = (known.kernels - 1) * START + first + column * row.get("rank", 0)
+    return ((known.write - owed) * numbers / memory_rate(H200) + extra) * 1e3
+
+
 GROUPS: dict[str, Callable[[Row], float | None]] = {
     "attention": attention,
     "experts": experts,
     "permutation": permutation,
+    "merges": merges,
+    "compression": compression,
 }
 
 
@@ -124,12 +151,12 @@ def kind(row: Row) -> str:
     if row["group"] == "experts":
         many = "to 128" if row["tokens"] <= 128 else "to 1024" if row["tokens"] <= 1024 else "more"
         return f"experts {row['way']} {many} {row['load'] if row['way'] == 'grouped' else ''}".strip()
-    return f"permutation {row['op']}"
+    return f"{row['group']} {row['op']}"
 
 
 def rated(names: list[str]) -> Iterator[tuple[Row, float]]:
     """Each row with predicted over measured."""
-    for text in MEASURED.read_text().splitlines():
+    for text in [line for file in (MEASURED, AROUND) for line in file.read_text().splitlines()]:
         row = json.loads(text)
         if row["group"] in names and "failed" not in row:
             said = GROUPS[row["group"]](row)

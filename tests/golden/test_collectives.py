@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
+from foretell.oracle.request import Request
+from foretell.oracle.resolve import resolve
+from foretell.plan.text import parse
 from foretell.program.action import Copy
+from foretell.program.expand import expand
 from foretell.program.expanded import ExpandedProgram
+from foretell.program.lower import lower
 from program_cases import LENET, VGG, WIDTH, Decoder, Found, Mixture, changed, one, program, sent, traffic
+
+STUDIES = Path(__file__).parents[2] / "studies"
 
 MIB = 2**20
 BATCH = 8
@@ -224,6 +234,43 @@ def test_context_ring() -> None:
     assert steps == {("activations", 3), ("gradients", 4), ("weight gradients", 1)}
     moved = GROUPED.layers * 2 * share * (3 + 3 + 4)
     assert sent(made) == moved + 2 * GROUPED.weights * 2 * 3 / 4
+
+
+@pytest.mark.parametrize(("trained_by", "copies"), [("fsdp", 1), ("torchtitan-2025", 2)])
+def test_pytorchs_ring_gathers_once(trained_by: str, copies: int) -> None:
+    """Its context parallelism gathers keys and values in one message a pass; fp32 gradients go round and home."""
+    made = program(GROUPED.model, "cp4:ring +bf16", BATCH, trained_by)
+    numbers = copies * 2 * BATCH * GROUPED.seq * GROUPED.kv_heads * GROUPED.head_dim // 4
+    found = {name: value for name, value in traffic(made).items() if name[1] == "cp" and "weight" not in name[2]}
+    assert found == {
+        ("all-gather", "cp", "activations"): (2 * GROUPED.layers, 2 * GROUPED.layers * 2 * numbers),
+        ("shift", "cp", "gradients"): (GROUPED.layers, GROUPED.layers * 4 * numbers),
+    }
+    turns = [m for m, _ in made.communications(made.kinds[0]) if m.what in ("activations", "gradients")]
+    around = sorted((m.what, m.around) for m in turns)
+    queries = BATCH * GROUPED.seq * GROUPED.heads * GROUPED.head_dim // 4
+    kernels = 3 * (46 * queries + 4 * numbers), 4 * (24.5 * queries + 25.5 * numbers)
+    assert around == [("activations", 0), ("activations", kernels[0]), ("gradients", kernels[1])]  # a layer, of each
+
+
+def test_the_ring_of_torchtitan_as_it_was_rehearsed() -> None:
+    """Messages that torchtitan 0.3 made among the four context ranks, one rank of 32 (studies/h200_rehearsals)."""
+    name = "titan llama3-8b:layers=8 dp8:zero3 cp4 +bf16 +recompute:operators b8 s32768 r0"
+    rows = map(json.loads, (STUDIES / "h200_rehearsals" / "rehearsals.jsonl").read_text().splitlines())
+    (ran,) = (row["messages"] for row in rows if "case" in row and row["case"]["name"] == name)
+    request = Request(
+        model="llama3-8b:layers=8,seq=32768",
+        plan=parse("dp8:zero3 cp4 +bf16 +recompute:operators"),
+        batch=8,
+        trainer="torchtitan",
+    )
+    made = expand(lower(resolve(request).setting))
+    seen = {"shift": "all-to-all"}  # torch makes a permutation of it
+    said: Counter[tuple[str, float]] = Counter()
+    for message, times in made.communications(made.kinds[0]):
+        if message.axes == ("cp",):
+            said[seen.get(message.kind, message.kind), message.payload] += times * message.messages
+    assert said == {(kind, size): count for kind, ranks, size, count in ran if ranks == 4}
 
 
 def test_context_all_to_all() -> None:
@@ -741,3 +788,17 @@ def test_a_tied_table_is_one_weight_on_a_rank() -> None:
     table = DEEP.vocab * DEEP.hidden
     held = [sum(made.stages[at].memory.parameters for at in made.kinds[0].stages) for made in (plain, tied)]
     assert held[0] - held[1] == table
+
+
+@pytest.mark.parametrize(("precision", "width"), [("bf16", 2), ("fp8", 1), ("mxfp8", 33 / 32)])
+def test_transformer_engine_gathers_what_it_cast(precision: str, width: float) -> None:
+    """Inputs of column-split products, in both passes, and gradients of row-split ones; sums stay in 16 bits."""
+    model = LLAMA._replace(dtype="bf16")
+    made = program(model.model, f"tp2:sp +{precision}", BATCH, "megatron-core")
+    gathers = {(m.path, m.payload) for m, _ in made.communications(made.kinds[0]) if m.kind == "all-gather"}
+    inside = {payload for path, payload in gathers if path.startswith("layers")}
+    assert inside == {model.hidden_states(BATCH) // 2 * width}
+    sums = {
+        m.payload for m, _ in made.communications(made.kinds[0]) if m.kind == "reduce-scatter" and "layers" in m.path
+    }
+    assert sums == {model.hidden_states(BATCH) * 2}

@@ -122,12 +122,18 @@ def test_heads_of_256_lose_their_backward_pass(part: str, slower: float) -> None
     assert took[1] / took[0] == pytest.approx(slower, abs=0.15)
 
 
-@pytest.mark.parametrize(("group", "most"), [("attention", 0.1), ("permutation", 0.08)])
+@pytest.mark.parametrize(("group", "most"), [("attention", 0.1), ("permutation", 0.08), ("compression", 0.1)])
 def test_the_half_set_aside_is_met(group: str, most: float) -> None:
     """The median error on rows that no constant was chosen on, as the study prints it."""
     score = _study("h200_experts_and_context")
     off = [abs(ratio - 1) for row, ratio in score.rated([group]) if row["set_aside"]]
     assert len(off) > 30 and statistics.median(off) < most
+
+
+def test_merges_of_attention_set_aside_are_met() -> None:
+    score = _study("h200_experts_and_context")
+    off = [abs(ratio - 1) for row, ratio in score.rated(["merges"]) if row["set_aside"]]
+    assert len(off) == 10 and statistics.median(off) < 0.05
 
 
 def test_grouped_products_set_aside_are_met() -> None:

@@ -38,7 +38,8 @@ from foretell.model.operators.elementwise import Elementwise
 from foretell.model.operators.matmul import Matmul
 from foretell.model.operators.normalization import Normalize
 from foretell.model.optimizer import update_rule
-from foretell.plan.trainer import look_up, trainer
+from foretell.plan.figures import look_up
+from foretell.plan.trainer import trainer
 from foretell.program.action import Compute, Update
 
 PYTORCH = trainer("pytorch")

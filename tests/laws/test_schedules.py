@@ -138,13 +138,29 @@ def test_the_activations_in_flight_are_those_that_the_list_reaches(case: Case) -
     schedule = find(name)
     if not schedule.flushes:
         microbatches += 2 * ranks  # the next rounds follow without a pause
+    _in_flight(schedule, ranks, microbatches, chunks, case[2])
+
+
+@pytest.mark.parametrize("name", ["1f1b", "interleaved"])
+@given(st.data())
+def test_pairs_hold_no_more_than_the_forward_before_them(name: str, data: st.DataObject) -> None:
+    """Layer by layer the backward of a pair lets go of what its forward makes: the count of the schedule alone."""
+    _, ranks, microbatches, chunks = data.draw(cases_of(name))
+    schedule = find(name).in_pairs()
+    _in_flight(schedule, ranks, microbatches, chunks, microbatches)
+    blocks = schedule.blocks(ranks, microbatches, chunks)
+    assert all([slot.kind for slot in block] == ["B", "F"] for row in blocks for block in row if len(block) == 2)
+
+
+def _in_flight(schedule: Schedule, ranks: int, microbatches: int, chunks: int, told: int) -> None:
+    """Walks the lists of all ranks: the most that each holds is what the schedule says of so many micro-batches."""
     for rank, slots in enumerate(schedule.order(ranks, microbatches, chunks)):
         held, most = 0, 0
         for kind, _, _ in slots:
             held += {"F": 1, "I": 0}.get(kind, -1)
             most = max(most, held)
         assert held == 0
-        assert schedule.in_flight(rank, ranks, case[2], chunks) == float(most / shares(schedule, chunks))
+        assert schedule.in_flight(rank, ranks, told, chunks) == float(most / shares(schedule, chunks))
 
 
 @pytest.mark.parametrize("name", ["gpipe", "1f1b", "interleaved", "zb-h1"])

@@ -17,7 +17,8 @@ from foretell.cost.kernels._reached import rates
 from foretell.errors import BadInput
 from foretell.hardware import catalog, cgroup, members, quantity, this_machine
 from foretell.hardware.cluster import Level
-from foretell.plan.trainer import look_up, trainer
+from foretell.plan.figures import look_up
+from foretell.plan.trainer import trainer
 
 # Units
 

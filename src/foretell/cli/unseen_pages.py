@@ -13,6 +13,7 @@ from foretell.cli.table import table
 if TYPE_CHECKING:
     from foretell.validation.evaluate import ComparedRun
     from foretell.validation.in_view import Slot
+    from foretell.validation.kinds import KindScore
     from foretell.validation.sides import Sides
     from foretell.validation.study import Study
     from foretell.validation.unseen import UnseenScore, UnseenScores
@@ -155,6 +156,7 @@ def unseen_lines(scores: UnseenScores, more: bool) -> list[str]:
     lines = [_table(HEADER[0], [*scores.studies, scores.all])]
     if more:
         lines += ["", _table("by trainer", scores.trainers), "", _table("by source", scores.sources)]
+        lines += ["", _kinds(scores.kinds)] if scores.kinds else []
     return [
         *lines,
         "",
@@ -166,6 +168,21 @@ def unseen_lines(scores: UnseenScores, more: bool) -> list[str]:
         "without their sources, because no other software has a value for them.",
         "",
     ]
+
+
+def _kinds(scores: Sequence[KindScore]) -> str:
+    """Runs of all studies together, by what they are."""
+    rows = [
+        [
+            one.name,
+            f"{one.sources:,}",
+            f"{one.runs:,}",
+            *(f"{100 * size:.1f}" for size in (one.median, one.p90, one.by_source)),
+            f"{100 * one.bias:+.1f}",
+        ]
+        for one in scores
+    ]
+    return table(["source left out, %", "sources", "runs", "median", "p90", "by source", "bias"], rows)
 
 
 def _table(title: str, scores: Sequence[UnseenScore]) -> str:

@@ -6,13 +6,14 @@ import msgspec
 
 from foretell.model.optimizer import update_rule
 from foretell.plan.facts import facts
+from foretell.plan.figures import look_up
 from foretell.plan.plan import Plan
 from foretell.plan.policies.a2a_overlap import multiprocessors
 from foretell.plan.policies.execution import Execution
 from foretell.plan.policies.overlap import Overlap
 from foretell.plan.policies.precision import Format
 from foretell.plan.setting import Setting
-from foretell.plan.trainer import Trainer, look_up
+from foretell.plan.trainer import Trainer
 from foretell.plan.wrapped import in_one_graph
 from foretell.program.action import Update
 from foretell.units import Quantity
@@ -24,6 +25,10 @@ arXiv 2101.06840, Table 4, CPU-Adam). The ranks of a node share them."""
 
 AGAIN = 4 / 3
 """Passes with recomputation over passes without: a second forward pass beside one forward and two backward."""
+
+GRAPHS = 2
+"""Of a layer that is recorded: one of its forward pass and one of its backward pass, each started by a single call
+(Megatron-Core 0.15, megatron/core/transformer/cuda_graphs.py). What lies outside layers and the update are left out."""
 
 FORWARD = 1 / 3
 """The forward pass of both, by the same count: of what a trainer's constants say of a layer and its two passes."""
@@ -38,10 +43,11 @@ def as_executed(setting: Setting) -> Trainer:
         found = msgspec.structs.replace(found, tensor=tensor)
     experts = msgspec.structs.replace(found.experts, beside=multiprocessors(setting.plan, found))
     said = setting.plan.policy(Execution).mode
-    mode = found.execution if said == "trainer" else said
+    mode = found.execution if said in ("trainer", "graphed") else said
     host, wrapped = found.host, in_one_graph(found.wrapped) if mode == "compiled" else found.wrapped
-    if said == "captured":
-        host = msgspec.structs.replace(host, launch=0.0, layer=0.0, tensor=0.0)
+    if said in ("graphed", "captured"):
+        layers = GRAPHS * host.launch if said == "graphed" else 0.0
+        host = msgspec.structs.replace(host, launch=0.0, layer=layers, tensor=0.0)
     return msgspec.structs.replace(found, execution=mode, host=host, wrapped=wrapped, experts=experts)
 
 

@@ -29,7 +29,7 @@ from foretell.model.optimizer import optimizer
 from foretell.model.resize import SAMPLE
 from foretell.plan.axis_names import AxisName
 from foretell.plan.facts import facts
-from foretell.plan.figures import look_up_depth
+from foretell.plan.figures import look_up, look_up_depth
 from foretell.plan.policies.offload import Offload
 from foretell.plan.policies.precision import Precision
 from foretell.plan.reach import reach, row_elements
@@ -40,7 +40,7 @@ from foretell.plan.strategies.pipeline import Pipeline
 from foretell.plan.strategies.tensor import Tensor
 from foretell.plan.strategy import MeshAxis
 from foretell.plan.together import storage
-from foretell.plan.trainer import Trainer, look_up
+from foretell.plan.trainer import Trainer
 from foretell.program.blocks import BLOCK
 from foretell.units import WIDTH, Quantity, product, somewhere
 

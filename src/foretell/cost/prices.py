@@ -19,6 +19,7 @@ from foretell.cost.fabric import Group, sharing
 from foretell.cost.host import host_of_update, host_update_seconds
 from foretell.cost.kernels import KernelPrice as KernelPrice
 from foretell.cost.kernels import chains, kernel_seconds, update_seconds
+from foretell.cost.kernels._reached import memory_rate
 from foretell.cost.power_limit import among
 from foretell.cost.splits import IMAGES, around_seconds, mesh_splits, side_by_side, split_seconds, splits_layers
 from foretell.cost.stood_in import message_seconds
@@ -224,8 +225,8 @@ class Prices:
             cost.input_gradient += seconds
 
     def around(self, message: Communicate) -> Quantity:
-        """Seconds that a rank works around a message: of axes that split layers."""
-        return around_seconds(message, self.trainer.splits, self.splits)
+        """Seconds that a rank works around a message: of axes that split layers, and of keys that go round."""
+        return around_seconds(message, self.trainer.splits, self.splits) + message.around / memory_rate(self.device)
 
     def message(self, message: Communicate) -> Quantity:
         """Seconds of one message or collective, averaged over the steps between two of them."""

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final, NamedTuple
 
-from foretell.plan.trainer import Splits, look_up
+from foretell.plan.figures import look_up
+from foretell.plan.trainer import Splits
 from foretell.program.action import Communicate, TrafficKind
 from foretell.units import Quantity, at_least
 

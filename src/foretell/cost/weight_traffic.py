@@ -11,6 +11,7 @@ from operator import mul
 from typing import Any, TypeAlias
 
 from foretell.caches import emptied_when_full
+from foretell.cost.compressing import compressing
 from foretell.cost.cpu_host_work import CpuHostWork, shares_weights
 from foretell.cost.prices import HIDES, Parts, Prices
 from foretell.cost.unit_copies import unit_copy_seconds
@@ -327,11 +328,14 @@ class _TrafficPricer:
 
     # what a processor does besides
 
-    def _tensors(self) -> float:
-        """Weights that are trained."""
+    def _tensors(self, side: int = 0) -> float:
+        """Weights that are trained, whose shorter side is longer than this."""
         counts = Counter[str]()
         for run in self.runs:
-            counts[run.layer] += run.times * sum(weight.trainable for weight in self.local.weights(kind_of(run)))
+            counts[run.layer] += run.times * sum(
+                weight.trainable and min(weight.rows, weight.columns) > side
+                for weight in self.local.weights(kind_of(run))
+            )
         return max(1.0, float(sum(counts.values())))
 
     def _added(self) -> float:
@@ -342,12 +346,18 @@ class _TrafficPricer:
         return self.chores.accumulated(size, self._tensors())
 
     def _copy_buckets(self, sums: Sequence[Communicate], finish: Parts) -> tuple[float, float, float]:
-        """Gradients go into buckets as they are made, and their sums come out of them at the end."""
-        if not self.chores.any:
-            return 0.0, 0.0, 0.0
+        """Gradients go into buckets as they are made, and their sums come out of them at the end; on a GPU only where
+        they are written smaller."""
         own = [one for one in sums if one.path == BUCKET and not shares_weights(one, self.ending.storages)]
         size = sum(one.payload for one in own)
-        filled, emptied = self.chores.buckets(size, self._tensors())
+        if self.chores.any:
+            filled, emptied = self.chores.buckets(size, self._tensors())
+        elif own:
+            made, compression = sum(self._made()), self.weight_state.exchanges.compression
+            tensors = self._tensors(compression.rank)  # what PowerSGD would not make smaller is left as it is
+            filled, emptied = compressing(compression, made, tensors, own[0].ranks, self.prices.device)
+        else:
+            return 0.0, 0.0, 0.0
         if filled:
             finish["backward"] += filled
             finish[f"exposed.{'+'.join(own[0].axes)}"] += emptied

@@ -24,6 +24,17 @@ Share: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1)]
 SomeShare: TypeAlias = Annotated[float, msgspec.Meta(gt=0, le=1)]
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
 
+Shares: TypeAlias = tuple[tuple[str, Share], ...]
+Ratios: TypeAlias = tuple[tuple[str, Ratio], ...]
+"""Tables by a word, such as an architecture; the entry `any` is for the words that it does not have."""
+
+
+def look_up(table: Shares | Ratios, *words: str) -> float:
+    """The entry of a table for the first of some words that it has."""
+    entries = dict(table)
+    return next((entries[word] for word in words if word in entries), entries["any"])
+
+
 Depths: TypeAlias = tuple[tuple[str, Ratio], ...]
 """Tables by pipeline ranks; an entry holds from its number up to the next one."""
 

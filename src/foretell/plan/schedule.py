@@ -111,7 +111,11 @@ class Schedule(msgspec.Struct, frozen=True):
         """What a rank does. Slots of micro-batches that do not exist are left out by the writer."""
 
     def run_phases(self, rank: int, ranks: int, microbatches: int, chunks: int) -> list[Phase]:
-        """The same as they run: in pairs, one forward more comes first, so that the two do not wait for each other."""
+        """The same as they run: in pairs, one forward more comes first, so that the two do not wait for each other.
+
+        A pair goes layer by layer, and the backward lets go of a layer for each that the forward makes (Megatron-Core
+        0.15, combined_1f1b.py): no more is held than before it, but for one layer. So the backward stands first.
+        """
         found = self.phases(rank, ranks, microbatches, chunks)
         if not self.paired:
             return found

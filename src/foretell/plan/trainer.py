@@ -31,8 +31,10 @@ from foretell.plan.figures import (
     PerParameter,
     PerScore,
     Ratio,
+    Ratios,
     Seconds,
     Share,
+    Shares,
     Sharpness,
     SomeShare,
     figures,
@@ -45,22 +47,13 @@ from foretell.plan.members import strategies
 from foretell.plan.offered import Legal, Offered, StorageWord
 from foretell.plan.policies.precision import FORMATS
 from foretell.plan.recomputation import NUMBERED, RECOMPUTATIONS
+from foretell.plan.rotation import Rotation
 from foretell.plan.stage_rules import Stages
 from foretell.plan.strategies.pipeline import SCHEDULES
 from foretell.plan.wrapped import Wrapped
 
 Execution: TypeAlias = Literal["eager", "compiled", "captured"]
 Kernel: TypeAlias = Literal["unfused", "flash1", "flash2", "flash3"]
-
-Shares: TypeAlias = tuple[tuple[str, Share], ...]
-Ratios: TypeAlias = tuple[tuple[str, Ratio], ...]
-"""Tables by a word, such as an architecture; the entry `any` is for the words that it does not have."""
-
-
-def look_up(table: Shares | Ratios, *words: str) -> float:
-    """The entry of a table for the first of some words that it has."""
-    entries = dict(table)
-    return next((entries[word] for word in words if word in entries), entries["any"])
 
 
 def allows(words: tuple[str, ...], word: str) -> bool:
@@ -155,6 +148,7 @@ class TensorAxis(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     hop: Seconds  # of a collective between nodes that layers wait for: time of each step of the ring, at least
     overlap: Share  # how well sums and gathered inputs of the backward pass run beside its products; 0: waited for
     pieces: Share  # how well messages of both passes, cut up, run beside the product that makes or takes them
+    gathered: Literal["read", "cast"]  # shares of the sequence as they were made, or as products of few bits read them
     sums: Literal["each", "together"]
     # Gradients of weights that all tensor ranks have whole (norms) are summed one by one, or in one message.
 
@@ -238,6 +232,7 @@ class Trainer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     gradients: Gradients
     tensor: TensorAxis
     experts: ExpertRows
+    rotation: Rotation
     splits: Splits
     storage: Stored
     pipeline: Stages
@@ -276,7 +271,7 @@ CONSTANTS: Final = tuple(keys(Trainer))
 _FOLDER: Final = Path(__file__).with_name("trainers")
 _ABOUT: Final = ("summary", "era", "snapshot_of", "based_on", "alias_of")
 _BY_WORD: Final = ("attention.peak", "fusion.hidden_passes", "memory.workspace", "gradients.overlap",
-                   "gradients.overlap_pipeline")  # fmt: skip
+                   "gradients.overlap_pipeline", "rotation.merged", "rotation.carried")  # fmt: skip
 
 
 def names() -> dict[str, str]:

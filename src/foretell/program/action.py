@@ -61,6 +61,7 @@ class Communicate(msgspec.Struct, frozen=True, tag="communicate", tag_field="act
     every: int = 1  # steps from one to the next
     slices: int = 0  # tensors of which the host cuts a slice for each rank, and copies it
     rows: RoutedRows | None = None  # that travel to experts or home, in another way than row by row
+    around: Quantity = 0.0  # bytes that kernels read and write to lay out what travels, or to take it in
 
     @property
     def sent(self) -> Quantity:

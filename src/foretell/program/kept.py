@@ -136,6 +136,13 @@ def _is_read_through(block: Block, logits: int) -> bool:
 
 @forgettable
 @functools.lru_cache(maxsize=64)
+def multiplies_low(graph: Graph, at: int, node: Node) -> bool:
+    """Whether an operator is a product that runs in few bits where layers do."""
+    return (
+        node.kind in LOW and "router" not in node.path and any(one.block == at and one.layer for one in pieces(graph))
+    )
+
+
 def held_as_cast(
     graph: Graph, width: float, gates: bool = False, attended: float = 0.0
 ) -> dict[tuple[int, int], HeldBytes]:
@@ -148,8 +155,7 @@ def held_as_cast(
     low, other, outputs = (set[tuple[int, int]]() for _ in range(3))
     for at, block in enumerate(graph.blocks):
         for node in block.nodes:
-            cast = at in layers and node.kind in LOW and "router" not in node.path
-            cast = cast or (gates and at in layers and _gates(node))
+            cast = multiplies_low(graph, at, node) or (gates and at in layers and _gates(node))
             kept = [graph.home(at, number)[:2] for number in node.keeps]
             own = {graph.home(at, number)[:2] for number in node.outputs}
             if attended and at in layers and isinstance(node.operator, Attention):

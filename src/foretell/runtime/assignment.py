@@ -14,6 +14,7 @@ from foretell.model.source import in_words, kept, named
 from foretell.oracle.request import Request
 from foretell.oracle.resolve import resolve
 from foretell.plan.job import per_rank
+from foretell.plan.rotation import USUAL as ROTATION
 from foretell.plan.setting import Setting
 from foretell.plan.strategies.data import Data
 from foretell.plan.text import parse
@@ -115,7 +116,9 @@ def _setting(
     data = setting.plan.axis(Data)
     if data is None or data.storage not in ("zero2", "zero3"):  # and so are updates, but of what FSDP2 has
         wrapped = msgspec.structs.replace(wrapped, update=0.0)
-    return msgspec.structs.replace(setting, trainer=msgspec.structs.replace(setting.trainer, wrapped=wrapped))
+    # `appliers/cp.py` sends keys and values on, whoever's plan it is
+    trained = msgspec.structs.replace(setting.trainer, wrapped=wrapped, rotation=ROTATION)
+    return msgspec.structs.replace(setting, trainer=trained)
 
 
 class Collective(msgspec.Struct, frozen=True, order=True):

@@ -258,7 +258,7 @@ class Works:
         return traffic.slot_update - traffic.slot_copies if self.plan.program.schedule.flushes else 0.0
 
     def bucket_copies(self, kind: RankKind) -> Iterator[PricedAction]:
-        """A processor's thread copies gradients into buckets, and sums out of them."""
+        """A processor copies gradients into buckets and sums out of them; a GPU writes smaller ones and reads them."""
         for at in kind.stages:
             filled, emptied, size = self.plan.traffic[self.plan.stages[at]].bucket_copies
             yield PricedAction("compute", "gradients into buckets", filled, "backward", size)

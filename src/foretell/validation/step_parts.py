@@ -17,8 +17,9 @@ import msgspec
 
 from foretell.hardware.cluster import Cluster
 from foretell.oracle.predict import Prediction, predict
+from foretell.plan.figures import look_up
 from foretell.plan.setting import Setting
-from foretell.plan.trainer import Trainer, look_up, trainer
+from foretell.plan.trainer import Trainer, trainer
 from foretell.timeline.observation import Observation
 from foretell.validation.evaluate import Predictor, question
 from foretell.validation.in_view import changed

@@ -26,6 +26,7 @@ from foretell.plan.policies.precision import Precision
 from foretell.validation.carried import drawn_pairs, learnt_spread
 from foretell.validation.evaluate import ComparedPrediction, ComparedRun, EitherPrediction
 from foretell.validation.in_view import in_view, staying
+from foretell.validation.kinds import KINDS, KindScore, kind_score, kinds_of
 from foretell.validation.left_out import chosen_again, log_ratio
 from foretell.validation.sides import Sides
 from foretell.validation.sources import healthy, source_of
@@ -51,6 +52,7 @@ class UnseenRun(NamedTuple):
     reasons: tuple[str, ...] = ()  # why the prediction could be wrong: words of `bands.REASONS`
     precision: str = ""
     width: float = 0.0  # of its interval without its source, either way, as a logarithm
+    kinds: tuple[str, ...] = ()  # that it is of, whatever study it stands in
 
     @property
     def shares(self) -> tuple[float, float, float]:
@@ -90,6 +92,7 @@ class UnseenScores(msgspec.Struct, frozen=True):
     studies: tuple[UnseenScore, ...]
     trainers: tuple[UnseenScore, ...]
     sources: tuple[UnseenScore, ...]
+    kinds: tuple[KindScore, ...]  # mixtures, long contexts, Blackwell
     constants: int  # that were chosen with scored runs in view
     staying: int  # of them, that a source which saw them cannot take with it: no other software has one
 
@@ -119,6 +122,7 @@ def _from_all_sides(study: str, source: str, one: ComparedRun, without: Compared
         tuple(getattr(_first(without.prediction), "band", ())),
         one.row.plan.policy(Precision).name,
         math.log(high / low) / 2,
+        kinds_of(one.row),
     )
 
 
@@ -183,6 +187,11 @@ def unseen_scores(runs: Sequence[UnseenRun], counts: RowCounts) -> UnseenScores:
         studies=by("study", lambda run: run.study),
         trainers=tuple(sorted(by("trainer", lambda run: run.trainer), key=lambda one: one.name)),
         sources=tuple(sorted(by("source", lambda run: run.source), key=lambda one: one.name)),
+        kinds=tuple(
+            kind_score(name, own)
+            for name in KINDS
+            if (own := [(run.source, error_of(run.unseen)) for run in runs if name in run.kinds])
+        ),
         constants=len(in_view()),
         staying=len({slot for run in runs for slot in staying(run.source, chosen_again().get(run.source, {}))}),
     )

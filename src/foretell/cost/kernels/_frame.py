@@ -10,8 +10,9 @@ from foretell.cost.kernels._tiles import product_seconds, units
 from foretell.hardware.cluster import Device
 from foretell.hardware.members import architecture
 from foretell.model.operator import OperatorPart
+from foretell.plan.figures import look_up
 from foretell.plan.policies.precision import Format
-from foretell.plan.trainer import Trainer, look_up
+from foretell.plan.trainer import Trainer
 from foretell.program.action import Compute
 from foretell.program.casts import PLAIN_PASSES
 from foretell.units import WIDTH, Quantity, at_least

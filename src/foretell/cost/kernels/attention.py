@@ -19,8 +19,9 @@ from foretell.hardware.cluster import Device
 from foretell.hardware.members import architecture
 from foretell.model.attention import SCORELESS
 from foretell.model.operator import Sizes
+from foretell.plan.figures import look_up
 from foretell.plan.policies.precision import Format
-from foretell.plan.trainer import Trainer, look_up
+from foretell.plan.trainer import Trainer
 from foretell.program.action import Compute
 from foretell.units import Quantity, at_least, ceil_div
 

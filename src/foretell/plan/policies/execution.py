@@ -13,6 +13,7 @@ class Execution(Policy, frozen=True, kw_only=True, tag="execution"):
 
     eager     one by one, as operators are met
     compiled  element-wise neighbours are fused into one kernel first
+    graphed   each pass of each layer is recorded and started at once
     captured  a whole step is recorded and started at once
     """
 
@@ -25,7 +26,7 @@ class Execution(Policy, frozen=True, kw_only=True, tag="execution"):
         "Ansel et al. 2024 (PyTorch 2), doi 10.1145/3620665.3640366",
     )
     syntax: ClassVar[tuple[Option, ...]] = (
-        WordChoice("mode", {"eager": "eager", "compiled": "compiled", "captured": "captured"}),
+        WordChoice("mode", {"eager": "eager", "compiled": "compiled", "graphed": "graphed", "captured": "captured"}),
     )
     example: ClassVar[str] = "+compiled"
 

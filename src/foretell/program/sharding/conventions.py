@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from foretell.plan.dispatch import USUAL as USUAL_DISPATCH
+from foretell.plan.rotation import USUAL as USUAL_ROTATION
+from foretell.plan.rotation import Rotation
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +32,10 @@ class Conventions:
     gates           whether inputs of f(gate) * up are kept so too
     attended        bytes of attention's output as it is kept then; 0: as it is
     sent            bytes of a number of a row that goes to experts in few bits; 0: as it was made
+    gathered        bytes of a number of a share of the sequence that tensor ranks gather; 0: as it was made
     dispatch        how rows reach experts, where the axis does not say
+    rotation        how keys and values whose positions lie in shares go round
+    execution       how kernels run that work on them at each turn
     block           channels that a processor's library lays together for convolutions; 0: it makes no copies
     """
 
@@ -49,13 +55,16 @@ class Conventions:
     gates: bool = False
     attended: float = 0.0
     sent: float = 0.0
+    gathered: float = 0.0
     dispatch: str = USUAL_DISPATCH
+    rotation: Rotation = USUAL_ROTATION
+    execution: str = "eager"
 
     @property
-    def of_bodies(self) -> tuple[int, bool, bool, bool, bool, float, int, bool, float, float, str]:
+    def of_bodies(self) -> tuple[Any, ...]:
         """Those that decide what operators hold and send, rather than how they are divided."""
         held = self.loss_copies, self.autocast, self.casts, self.compiled, self.in_place, self.low, self.block
-        return *held, self.gates, self.attended, self.sent, self.dispatch
+        return *held, self.gates, self.attended, self.sent, self.gathered, self.dispatch, self.rotation, self.execution
 
 
 USUAL = Conventions()

@@ -14,16 +14,20 @@ from foretell.model.dims import Dim
 from foretell.model.graph import Graph, Node, Tensor
 from foretell.model.operators.matmul import Matmul, piece_rows
 from foretell.model.resize import SAMPLE, skeleton
+from foretell.plan.axis_names import AxisName
 from foretell.plan.dispatch import USUAL, RoutedRows, dispatch
 from foretell.plan.placement import Placement, Rotating, Routed, Sharded
 from foretell.plan.reach import reach
+from foretell.plan.rotation import USUAL as USUAL_ROTATION
+from foretell.plan.rotation import Rotation
 from foretell.plan.strategy import MeshAxis
 from foretell.program.action import Communicate, Compute, TrafficKind
 from foretell.program.aliases import alias_source
-from foretell.program.kept import held_as_cast
+from foretell.program.kept import held_as_cast, multiplies_low
 from foretell.program.sharding.alignment import LoopDim, align
 from foretell.program.sharding.conventions import Conventions
 from foretell.program.sharding.propagate import PlacementChange, Sharding, Statistic, propagate
+from foretell.program.sharding.rotating import rotating
 from foretell.program.sharding.transition import travel
 from foretell.units import FLOATING, WIDTH, Quantity, at_least, at_most, ceil_div, product, rounded_up, share
 
@@ -92,7 +96,10 @@ class Layout:
     gates: bool = False  # whether inputs of f(gate) * up are kept so too
     attended: float = 0.0  # bytes of attention's output as it is kept then; 0: as it is
     sent: float = 0.0  # bytes of a number of a row that goes to experts in few bits; 0: as it was made
+    gathered: float = 0.0  # bytes of a number of the sequence that tensor ranks gather; 0: as it was made
     dispatch: str = USUAL  # how rows reach experts, where the axis does not say
+    rotation: Rotation = USUAL_ROTATION  # how keys and values in shares go round
+    execution: str = "eager"  # how kernels run that work on them
     alike: Computations = field(default_factory=lambda: Computations({}, {}), repr=False, compare=False)
     known_sizes: dict[tuple[int, int], dict[str, Quantity]] = field(
         init=False, repr=False, compare=False, default_factory=dict[tuple[int, int], dict[str, Quantity]]
@@ -193,6 +200,10 @@ class Layout:
             return self.wire_bytes(at, number, instead)
         return self._elements(at, number, instead) * self.sent
 
+    def gathered_bytes(self, at: int, number: int, instead: Mapping[str, Placement] | None = None) -> Quantity:
+        """The same of what tensor ranks gather for products of layers, cast before it travels."""
+        return self._elements(at, number, instead) * self.gathered
+
     def held_bytes(self, at: int, number: int) -> Quantity:
         """Local bytes of all that is held of a tensor, copies in another type included."""
         if self.pieces and (home := self.graph.home(at, number)[:2]) in self.pieces:
@@ -273,7 +284,12 @@ def layout(
     travels: dict[tuple[int, TrafficMoment], list[Communicate]] = defaultdict(list)
     for (at, moment, number), found in _grouped(axes, spreads).items():
         for kind, members in _joined(found).items():
-            travels[at, moment].append(_message(bare, at, moment, number, kind, members))
+            (axis, _, messages), *_ = members
+            turned = rotating(bare, at, moment, number, axis, messages) if kind[0] == "shift" else None
+            if kind[0] != "shift":
+                travels[at, moment].append(_message(bare, at, moment, number, kind, members))
+            elif turned:
+                travels[at, moment].append(turned)
     for (at, moment), messages in _statistics(bare).items():
         travels[at, moment] += messages
     found = {key: tuple(messages) for key, messages in travels.items()}
@@ -319,6 +335,8 @@ def _message(
     axis, change, messages = members[0]
     rows = _routed(bare, axis, change) if kind[0] == "all-to-all" else None
     sized = bare.sent_bytes if rows and not rows.home else bare.wire_bytes
+    if bare.gathered and kind[0] == "all-gather" and axis.name == AxisName.TP and multiplies_low(bare.graph, at, node):
+        sized = bare.gathered_bytes
     payload = sized(at, number, instead)
     if kind[0] == "all-to-all" and bare.imbalance > 1:  # the fullest rank receives more than it sends
         there = sized(at, number, {axis.name: change.target for axis, change, _ in members})

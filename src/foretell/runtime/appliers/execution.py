@@ -17,8 +17,10 @@ BACKEND = "FORETELL_COMPILE_BACKEND"
 
 
 def refusals(part: Execution, setting: Setting) -> Iterator[tuple[str, str]]:
-    if part.mode == "captured":
-        why = "+captured does not run yet: kernels of a GPU are recorded, and a step here has host work between them"
+    if part.mode in ("graphed", "captured"):
+        why = (
+            f"+{part.mode} does not run yet: kernels of a GPU are recorded, and a step here has host work between them"
+        )
         yield why, "+compiled, or +eager"
 
 
