@@ -19,6 +19,8 @@ from foretell.model.fold import cut, unfold
 from foretell.model.gradients import as_trained
 from foretell.model.graph import Flat, Graph
 from foretell.model.importers.torch_trace import trace
+from foretell.model.partly import partly_trained
+from foretell.model.prompts import prompted
 from foretell.model.totals import totals
 from foretell.oracle.predict import Prediction, predict
 from foretell.plan.fitness import fits, refusals
@@ -287,3 +289,43 @@ def test_adapters_beside_weights_that_are_frozen_already_are_refused() -> None:
     (found,) = refusals(Setting(graph, Job(batch=8), parse("dp2 +lora4"), trainer("pytorch")))
     assert found.rule == "adapters"
     assert "14 weights" in found.why
+
+
+HALF = f"{LLAMA},dtype=bf16"
+KINDS = ("+train:last2", "+train:norms", "+train:attention,head", "+prompt4", "+prefix4")
+
+
+@pytest.mark.parametrize("word", KINDS)
+@pytest.mark.parametrize("plan", ["dp2", "dp2:zero3", "tp2", "pp2:1f1b +m4", "dp2:zero1 tp2:sp +m2"])
+def test_programs_that_train_a_part_pass_every_check(word: str, plan: str) -> None:
+    """They train what they say, less than all, and take less time and memory than training all weights."""
+    parsed = parse(f"{plan} {word}")
+    setting = Setting(load(HALF, 8), Job(batch=8 * parsed.microbatches), parsed, trainer("pytorch"))
+    assert fits(setting)
+    made = expand(lower(setting))
+    assert verify(made, setting.graph) == ()
+    memory = [stage.memory for stage in made.stages]
+    assert 0 < sum(one.trained for one in memory) < totals(setting.graph).trainable / 2
+    part, whole = predicted(WIDE, f"{plan} {word}"), predicted(WIDE, plan)
+    assert part.memory.by_kind["states"] < whole.memory.by_kind["states"]
+    assert part.step_seconds < whole.step_seconds
+
+
+def test_what_prompts_and_prefixes_train_by_hand() -> None:
+    """A prompt: its tokens by the hidden size. A prefix: keys and values of 4 heads of 8 in 4 layers."""
+    graph = load(HALF, 2)
+    assert totals(prompted(graph, 5)).trainable == 5 * 64
+    assert totals(prompted(graph, 5, prefix=True)).trainable == 5 * 2 * 4 * 8 * 4
+    nodes = [node for block in prompted(graph, 5, prefix=True).blocks for node in block.nodes]
+    attended = [node.sizes() for node in nodes if node.kind == "attention"]
+    assert {(sizes["query"], sizes["key"]) for sizes in attended} == {(32, 37)}
+
+
+def test_gradients_end_at_the_first_layer_that_is_trained() -> None:
+    graph = partly_trained(load(LLAMA, 2), (), 2)
+    flat = unfold(graph.blocks)
+    with_gradients = {
+        node.path.split(".")[1] for node in flat.nodes if node.gradients and node.path.startswith("layers.")
+    }
+    assert with_gradients == {"2", "3"}
+    assert any(node.gradients for node in flat.nodes if not node.path.startswith("layers."))  # norm, head, loss

@@ -60,7 +60,7 @@ def takes_prompt(graph: Graph) -> bool:
     return any(isinstance(node.operator, Embedding) for block in graph.blocks for node in block.nodes)
 
 
-class _Rows(FrozenWriter):
+class _TrainedRows(FrozenWriter):
     """What both write: rows that are trained, the same for each sample."""
 
     def __init__(self, flat: Flat, tokens: int) -> None:
@@ -79,7 +79,7 @@ class _Rows(FrozenWriter):
         return self.node(node.path, Concatenate(), {"item": dims}, inputs, dims, (), "", BACKWARD[:1])
 
 
-class _PromptWriter(_Rows):
+class _PromptWriter(_TrainedRows):
     """After the first embedding, whose output has a row for each token, some of which are the prompt's."""
 
     found = False
@@ -96,10 +96,8 @@ class _PromptWriter(_Rows):
         self.instead(y, self.joined(node, rows, y, dims))
 
 
-class _PrefixWriter(_Rows):
+class _PrefixWriter(_TrainedRows):
     """Before each attention."""
-
-    mask: tuple[int, Dims] | None = None
 
     def add(self, node: Node) -> None:
         if not isinstance(node.operator, Attention):
@@ -135,11 +133,9 @@ class _PrefixWriter(_Rows):
         return Operand(operand.name, self.joined(node, rows, operand.tensor, dims))
 
     def _bias(self, node: Node, dims: Dims) -> int:
-        """The mask as numbers to add, which PyTorch makes anew of one of truths at every call."""
-        sample = dims_of(node, "sample")
-        if self.mask is None or self.mask[1] != dims:
-            shape = (*sample, *dims)
-            made = self.node(node.path, Elementwise("fill"), {"item": shape}, (), shape, (), "bool", ())
-            self.mask = made, dims
+        """The mask as numbers to add, which PyTorch makes anew of one of truths at every call. (That one is made once
+        for all layers; here it is filled for each, so that every stage of a pipeline has its own.)"""
+        shape = (*dims_of(node, "sample"), *dims)
+        made = self.node(node.path, Elementwise("fill"), {"item": shape}, (), shape, (), "bool", ())
         dtype = self.tensors[operand_of(node, "q")].dtype
-        return self.elementwise(node, "where", {"x": self.mask[0]}, dtype, ())
+        return self.elementwise(node, "where", {"x": made}, dtype, ())
