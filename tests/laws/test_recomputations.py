@@ -14,7 +14,7 @@ from foretell.model.graph import Block, Node
 from foretell.model.operators.attention import Attention
 from foretell.plan.policies.recompute import Recompute
 from foretell.plan.recomputation import Recomputation, Saving, recomputations
-from foretell.program.action import Allocate, Communicate, Compute, Free
+from foretell.program.action import Actions, Allocate, Communicate, Compute, Free
 from foretell.program.lifetimes import storage_number
 from foretell.program.program import Program
 from foretell.program.rank_program import BlockKind, RankProgram
@@ -80,6 +80,11 @@ def worked_again(made: RankProgram, kind: BlockKind) -> Counter[tuple[str, str]]
     return Counter((one.path, one.operator) for one in backward if isinstance(one, Compute) and one.again)
 
 
+def worked(bodies: tuple[Actions, Actions]) -> tuple[Actions, ...]:
+    """What two passes compute and send."""
+    return tuple(tuple(one for one in body if not isinstance(one, Allocate | Free)) for body in bodies)
+
+
 def check(found: Program, rule: Recomputation) -> None:
     """A layer frees what it makes, and works again as often as its rule says."""
     layout = found.rank_program.layout
@@ -97,10 +102,10 @@ def check(found: Program, rule: Recomputation) -> None:
             if at in again and isinstance(action, Compute)
         )
         assert worked_again(made, kind) == expected
-        bodies = tuple(
-            tuple(one for one in body if not isinstance(one, Allocate | Free)) for body in made.actions(kind)
-        )
+        bodies = worked(made.actions(kind))
         assert made.work(kind) == bodies == alone.work(kind)  # also of what other layouts have computed
+        divided = made.dividing_inputs(2)
+        assert divided.work(kind) == worked(divided.actions(kind))
         sent = (one for one in (action for body in bodies for action in body) if isinstance(one, Communicate))
         assert marks.again or Counter(map(repr, made.messages(kind))) == Counter(map(repr, sent))
 

@@ -81,7 +81,7 @@ class RankProgram:
         """The same, whose activations are on the host between the passes: all that is known of this one is."""
         found = copy.copy(self)
         found.priced = {}
-        found.actions = functools.cache(found._actions)
+        found.actions, found.work = functools.cache(found._actions), functools.cache(found._work)
         return found
 
     @functools.cached_property
@@ -91,8 +91,12 @@ class RankProgram:
 
     def _work(self, kind: BlockKind) -> tuple[Actions, Actions]:
         """What a kind of layer computes and sends in its forward and its backward pass."""
-        writes = self.plain.writes if kind.spared else self.writes
-        return writes.forward(*kind.operators), writes.backward(*kind.operators)
+        writes = self.writes_of(kind)
+        return writes.forward(*kind.operators), (*self._shared_inputs(kind), *writes.backward(*kind.operators))
+
+    def writes_of(self, kind: BlockKind) -> PassWork:
+        """Where the work of a kind of layer is written: with what runs again, or without."""
+        return self.plain.writes if kind.spared else self.writes
 
     def messages(self, kind: BlockKind) -> Iterator[Communicate]:
         """What a kind of layer sends in both passes, whatever runs again."""
@@ -113,10 +117,7 @@ class RankProgram:
         bodies = self.bodies_of(kind)
         forward = bodies.forward(*kind.operators, "").actions
         backward = bodies.backward(*kind.operators, "").actions
-        if self.sharers > 1 and self._again(kind):
-            share, axes = self._left(kind) / self.sharers, (AxisName.TP,)
-            gather = Communicate("all-gather", axes, self.sharers, share, TrafficKind.ACTIVATIONS, "saved inputs")
-            backward = (gather, *backward)
+        backward = (*self._shared_inputs(kind), *backward)
         if self is self.resident:
             return forward, backward
         kept = self.copied(kind)
@@ -128,9 +129,15 @@ class RankProgram:
             return 0
         return self._left(kind) / (self.sharers if self._again(kind) else 1)
 
+    def _shared_inputs(self, kind: BlockKind) -> Iterator[Communicate]:
+        """What is gathered before a layer runs again whose inputs were saved in shares."""
+        if self.sharers > 1 and self._again(kind):
+            share, axes = self._left(kind) / self.sharers, (AxisName.TP,)
+            yield Communicate("all-gather", axes, self.sharers, share, TrafficKind.ACTIVATIONS, "saved inputs")
+
     def _again(self, kind: BlockKind) -> bool:
         """Whether a kind of layer runs again."""
-        again = self.bodies_of(kind).recomputed.again
+        again = self.writes_of(kind).recomputed.again
         return any((kind.block, at) in again for at in range(kind.start, kind.stop))
 
     def _left(self, kind: BlockKind) -> Quantity:
