@@ -19,7 +19,7 @@ from foretell.program.lifetimes import storage_number
 from foretell.program.program import Program
 from foretell.program.rank_program import BlockKind, RankProgram
 from foretell.program.recomputed import recomputed
-from foretell.program.sharding.layout import Computations
+from foretell.program.sharding.computations import Computations
 from law_examples import examples
 from program_cases import left_after_forward, lowered
 

@@ -6,9 +6,8 @@ import functools
 from collections import defaultdict
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple
 
-from foretell.caches import forgettable
 from foretell.model.autocast import HeldBytes, held_under_autocast
 from foretell.model.dims import Dim
 from foretell.model.graph import Graph, Node, Tensor
@@ -21,10 +20,11 @@ from foretell.plan.reach import reach
 from foretell.plan.rotation import USUAL as USUAL_ROTATION
 from foretell.plan.rotation import Rotation
 from foretell.plan.strategy import MeshAxis
-from foretell.program.action import Communicate, Compute, TrafficKind
+from foretell.program.action import Communicate, TrafficKind
 from foretell.program.aliases import alias_source
 from foretell.program.kept import held_as_cast, multiplies_low
 from foretell.program.sharding.alignment import LoopDim, align
+from foretell.program.sharding.computations import Computations, Parts, computations, digits
 from foretell.program.sharding.conventions import Conventions
 from foretell.program.sharding.propagate import PlacementChange, Sharding, Statistic, propagate
 from foretell.program.sharding.rotating import rotating
@@ -49,30 +49,6 @@ class TrafficMoment(NamedTuple):
     def brings(self) -> bool:
         """Whether what an operator made comes from several ranks in the forward pass."""
         return self.phase == "forward" and self.after and not self.gradient
-
-
-Parts: TypeAlias = dict[tuple[str, bool], tuple[Compute, ...]]
-"""What the parts of an operator compute, the first time and again."""
-
-
-class Computations(NamedTuple):
-    """What operators compute, which layouts of a model have in common where local sizes are the same."""
-
-    parts: dict[Hashable, Parts]
-    priced: dict[Any, Any]  # for whoever prices them
-
-
-@forgettable
-@functools.lru_cache(maxsize=64)
-def _computations(like: Graph, held: Hashable) -> Computations:
-    """Those of a model whose bodies are written by the same conventions."""
-    return Computations({}, {})
-
-
-@functools.lru_cache(maxsize=64)
-def _by_sizes_alone(like: Graph, conventions: Conventions) -> bool:
-    """Whether local sizes decide what operators compute: copies in another width are as large as tensors lie."""
-    return not conventions.casts and not any(tensor.form for block in like.blocks for tensor in block.tensors)
 
 
 @dataclass(frozen=True)
@@ -134,7 +110,7 @@ class Layout:
 
     def sizes_key(self, at: int, index: int) -> Hashable:
         """The same, the digits of arrays."""
-        return at, index, *map(_digits, self.sizes(at, index).values())
+        return at, index, *map(digits, self.sizes(at, index).values())
 
     def _sizes(self, at: int, index: int) -> dict[str, Quantity]:
         ways: dict[LoopDim, int] = defaultdict(lambda: 1)
@@ -278,7 +254,7 @@ def layout(
     like = graph if any(axis.splitting.shares_samples for axis in axes) else plain
     spreads = tuple(propagate(like if axis.splitting.asks_samples else plain, axis, conventions) for axis in axes)
     count = graph.batch if isinstance(samples, int) and samples == 0 else samples
-    alike = _computations(plain, conventions.of_bodies) if _by_sizes_alone(plain, conventions) else Computations({}, {})
+    alike = computations(plain, conventions)
     said = (padding or {}, imbalance, *conventions.of_bodies)
     bare = Layout(like, count, axes, spreads, {}, *said)
     travels: dict[tuple[int, TrafficMoment], list[Communicate]] = defaultdict(list)
@@ -294,10 +270,6 @@ def layout(
         travels[at, moment] += messages
     found = {key: tuple(messages) for key, messages in travels.items()}
     return Layout(like, count, axes, spreads, found, *said, alike)
-
-
-def _digits(size: Quantity) -> Hashable:
-    return (type(size), size) if isinstance(size, int | float) else (size.dtype.char, size.tobytes())
 
 
 _Members = list[tuple[MeshAxis, PlacementChange, int]]
