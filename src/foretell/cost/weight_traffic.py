@@ -332,10 +332,8 @@ class _TrafficPricer:
         """Weights that are trained, whose shorter side is longer than this."""
         counts = Counter[str]()
         for run in self.runs:
-            counts[run.layer] += run.times * sum(
-                weight.trainable and min(weight.rows, weight.columns) > side
-                for weight in self.local.weights(kind_of(run))
-            )
+            trained = (one for one in self.local.weights(kind_of(run)) if one.trainable)
+            counts[run.layer] += run.times * sum(min(one.rows, one.columns) > side for one in trained)
         return max(1.0, float(sum(counts.values())))
 
     def _added(self) -> float:
@@ -346,22 +344,18 @@ class _TrafficPricer:
         return self.chores.accumulated(size, self._tensors())
 
     def _copy_buckets(self, sums: Sequence[Communicate], finish: Parts) -> tuple[float, float, float]:
-        """Gradients go into buckets as they are made, and their sums come out of them at the end; on a GPU only where
-        they are written smaller."""
+        """Gradients go into buckets, or are written smaller, as they are made; their sums are read at the end."""
         own = [one for one in sums if one.path == BUCKET and not shares_weights(one, self.ending.storages)]
-        size = sum(one.payload for one in own)
+        size, smaller = sum(one.payload for one in own), self.weight_state.exchanges.compression
         if self.chores.any:
             filled, emptied = self.chores.buckets(size, self._tensors())
-        elif own:
-            made, compression = sum(self._made()), self.weight_state.exchanges.compression
-            tensors = self._tensors(compression.rank)  # what PowerSGD would not make smaller is left as it is
-            filled, emptied = compressing(compression, made, tensors, own[0].ranks, self.prices.device)
-        else:
-            return 0.0, 0.0, 0.0
+        else:  # what PowerSGD would not make smaller is left as it is
+            tensors, ranks = self._tensors(smaller.rank), own[0].ranks if own else 1
+            filled, emptied = compressing(smaller, sum(self._made()), tensors, ranks, self.prices.device)
         if filled:
             finish["backward"] += filled
             finish[f"exposed.{'+'.join(own[0].axes)}"] += emptied
-        return filled, emptied, size
+        return filled, emptied, size if filled else 0.0
 
     # the end of a step
 
@@ -380,11 +374,7 @@ def _summed(action: Action) -> bool:
 
 def _tied(action: Action) -> bool:
     """Whether it sums gradients of weights that several stages hold."""
-    return (
-        isinstance(action, Communicate)
-        and action.what == TrafficKind.WEIGHT_GRADIENTS
-        and action.axes == (AxisName.PP,)
-    )
+    return isinstance(action, Communicate) and _summed(action) and action.axes == (AxisName.PP,)
 
 
 def _counted(sums: Sequence[Communicate]) -> list[tuple[Communicate, int]]:
