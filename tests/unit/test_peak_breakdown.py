@@ -78,7 +78,8 @@ def test_weights_have_names_by_hand() -> None:
     assert found["layers.0..7.feed_forward.gate.weight"].bytes == 8 * 512 * 2048 * 2
     assert found["layers.0..7.feed_forward.gate.weight, states"].bytes == 8 * 512 * 2048 * 12
     shared = {one.name: one for one in _alive(LLAMA, "dp4:zero1 +bf16")[0]}
-    assert shared["layers.0..7.feed_forward.gate.weight, states"].bytes == 8 * 512 * 2048 * 12 / 4
+    states = [one.bytes for name, one in found.items() if name.endswith(", states")]
+    assert shared["states"].bytes >= sum(states) / 4  # of the fullest rank, which has whole weights: none by name
 
 
 def test_micro_batches_in_flight_are_added_up() -> None:

@@ -176,7 +176,7 @@ class _StageWriter:
             if first and run.layer in care.units:
                 bodies = self.weight_state.with_gathers(*bodies, care.units[run.layer], size)
             elif not run.layer:
-                bodies = tuple(_beside(body, size) for body in bodies)
+                bodies = _beside(bodies[0], size), _beside(bodies[1], size)
             if first and run.layer in care.host:
                 bodies = self.weight_state.with_copies(*bodies, care.host[run.layer])
             yield Layer(name, run.times, *bodies, run)

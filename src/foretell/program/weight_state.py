@@ -36,7 +36,6 @@ from foretell.units import ceil_div, product
 Holders: TypeAlias = Mapping[tuple[int, int, int], frozenset[int]]
 """For each weight the pipeline ranks that have it."""
 
-
 Names: TypeAlias = tuple[str, ...]
 """Of axes."""
 
@@ -366,8 +365,7 @@ class WeightStatePlan:
     # memory
 
     def resting(self, own: Sequence[Weight], versions: int, evenly: bool = False) -> PersistentBytes:
-        """What lies there all the time: shares where the plan says so, and older versions where some are kept.
-        `evenly`: not of a whole stage, so that states are shared out as if each weight were cut."""
+        """What lies there all the time, older versions too; `evenly`: of no whole stage, states as if all were cut."""
         weights = gradients = 0.0
         parameters, trained, by_units = 0, 0, self.trainer.storage.keeps_messages
         training: list[tuple[Weight, int]] = []
