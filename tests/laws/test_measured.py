@@ -24,14 +24,16 @@ from foretell.cost.samples import (
     MeasuredMachine,
     StepSample,
     UpdateSample,
+    calibration,
     form_of,
     sample,
 )
+from foretell.cost.wrapped_timed import AGAIN, SPLIT_BACKWARD, SPLIT_FORWARD, UNIT
 from foretell.errors import BadInput
 from foretell.hardware import this_machine
 from foretell.hardware.catalog import cluster
 from foretell.hardware.measured import Surface
-from foretell.model.operator import Operator
+from foretell.model.operator import Operator, OperatorPart
 from foretell.model.operators.attention import Attention
 from foretell.model.operators.convolution import Convolution
 from foretell.model.operators.elementwise import Elementwise
@@ -41,6 +43,7 @@ from foretell.model.optimizer import update_rule
 from foretell.plan.figures import look_up
 from foretell.plan.trainer import trainer
 from foretell.program.action import Compute, Update
+from foretell.records.record import record
 
 PYTORCH = trainer("pytorch")
 H200 = cluster("8xh200")
@@ -156,6 +159,34 @@ def test_what_was_not_timed_keeps_its_price() -> None:
     forward = msgspec.structs.replace(norm, parts=("forward",))
     action = next(iter(forward.actions()))
     assert kernel_seconds(action, only_relu, form_of("fp32"), PYTORCH).provenance == "measured"
+
+
+def test_a_copy_is_corrected_as_what_has_as_many_elements() -> None:
+    """It computes nothing, and yet is not near kernels that are too small to compute anything."""
+    few, many = (
+        Kernel(
+            operator=msgspec.to_builtins(Elementwise("relu")),
+            sizes={"item": count},
+            widths={"x": 4, "y": 4},
+            parts=("forward",),
+            precision="fp32",
+        )
+        for count in (2**10, 2**28)
+    )
+    samples = [sample("any", few, [50 * _said(few)[0]]), sample("any", many, [_said(many)[0]])]
+    device = calibrated(H200, PYTORCH, _calibration(*samples)).cluster.device
+    copy = Compute(
+        "layers.0", "elementwise", "forward", {"item": 2**28}, OperatorPart(read=2**30, written=2**30, launches=1)
+    )
+    plain, found = (kernel_seconds(copy, place, form_of("fp32"), PYTORCH) for place in (H200.device, device))
+    assert float(found.seconds) == pytest.approx(float(plain.seconds), rel=0.02)
+
+
+@pytest.mark.parametrize("name", [UNIT, AGAIN, SPLIT_FORWARD, SPLIT_BACKWARD])
+def test_a_difference_of_two_times_may_be_zero(name: str) -> None:
+    """What a calibration writes, it reads."""
+    made = _calibration(sample("wrapped", FigureSample(name=name, unit="s"), [0.0, 1e-4, 2e-4]))
+    assert calibration(record("calibration", msgspec.to_builtins(made), cluster="this-machine")).samples == made.samples
 
 
 def test_an_update_costs_what_was_measured() -> None:

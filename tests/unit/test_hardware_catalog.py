@@ -631,6 +631,15 @@ def test_this_machine_is_found_without_a_gpu(monkeypatch: pytest.MonkeyPatch) ->
     assert cluster.levels == (Level("node", cluster.ranks, members.link("loopback")),)
 
 
+def test_where_all_gpus_are_hidden_this_machine_is_its_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(this_machine, "_gpu_names", lambda: ["NVIDIA H200"] * 4)
+    for hidden, device in (("", "cpu-core"), ("2,3", "h200")):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
+        this_machine.machine.cache_clear()
+        assert this_machine.machine().cluster.device.name == device
+    this_machine.machine.cache_clear()
+
+
 def test_this_machine_knows_its_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(this_machine, "_gpu_names", lambda: ["NVIDIA H200"] * 4)
     this_machine.machine.cache_clear()

@@ -103,7 +103,7 @@ class StepWatch:
 
 def _bytes(weight: torch.Tensor) -> int:
     own = weight.to_local() if isinstance(weight, DTensor) else weight
-    return own.numel() * own.element_size() if weight.requires_grad else 0
+    return own.numel() * own.element_size() if weight.requires_grad or weight.grad is not None else 0
 
 
 def _grouped(seen: Counter[Asked]) -> list[GroupTraffic]:
