@@ -32,7 +32,8 @@ def measured(plan: str, batch: int, seconds: float, tag: str = "healthy") -> Mea
 
 def compared(one: MeasuredRun, predicted: float, fits: bool = True) -> ComparedRun:
     memory = SimpleNamespace(**dict.fromkeys(("device", "reserved", "allocated"), 1.0 if fits else 2.0))
-    found = SimpleNamespace(step_seconds=predicted, fits=fits, memory=memory, usable=1.0, most=1.0, interval=(0.0, 0.0))
+    room = {"usable": 1.0, "most": 1.0, "chance": 0.5 if fits else 0.0}
+    found = SimpleNamespace(step_seconds=predicted, fits=fits, memory=memory, interval=(0.0, 0.0), **room)
     return ComparedRun(one, cast("Any", found), "")
 
 
@@ -67,7 +68,7 @@ def test_a_plan_that_runs_with_retries_can_be_picked() -> None:
     """The sweeps' fastest plans are often those that just fit: what is likelier to run than not is tried."""
     tight = compared(measured("dp8", 8, 1.0), 1.0, fits=False)
     needs = SimpleNamespace(device=1.2, reserved=1.2, allocated=0.9)
-    found = cast("Any", SimpleNamespace(**{**vars(tight.prediction), "memory": needs}))
+    found = cast("Any", SimpleNamespace(**{**vars(tight.prediction), "memory": needs, "chance": 0.8}))
     (pick,) = regrets([tight._replace(prediction=found), compared(measured("tp8", 8, 3.0), 2.0)]).picks
     assert pick.pick is not None and (pick.pick.plan, pick.loss) == ("dp8", 0.0)
 

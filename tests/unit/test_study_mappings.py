@@ -511,6 +511,11 @@ class Told:
     fits: bool = True
     usable: float = 80e9
     most: float = 80e9
+    chance: float = 1.0
+
+    @property
+    def memory_band(self) -> dict[str, float]:
+        return {}
 
     @property
     def interval(self) -> tuple[float, float]:
