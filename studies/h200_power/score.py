@@ -147,7 +147,7 @@ def frontier() -> None:
             rate, drawn = free[row["id"]]
             faster, cost = row["calls_per_second"] / rate, (real / row["calls_per_second"]) / (drawn / rate)
             setting = f"{row['way']} {row['value']} {'W' if row['way'] == 'cap' else 'MHz'}"
-            print(f"{setting:14}{row['id']:18}{real:6.0f} W{faster:8.1%} of the rate{cost:8.1%} of the joules")
+            print(f"{setting:16}{row['id']:18}{real:6.0f} W{faster:8.1%} of the rate{cost:8.1%} of the joules")
 
 
 def rows() -> Iterator[tuple[Row, float, float]]:
