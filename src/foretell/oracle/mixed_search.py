@@ -17,6 +17,7 @@ import msgspec
 
 from foretell.errors import BadInput
 from foretell.hardware.cluster import Cluster, DeviceGroup, Level
+from foretell.oracle.memory_band import spread
 from foretell.oracle.mixed import DeviceKinds, alone
 from foretell.oracle.planning import PlanningAnswer, Watching, answered, head_room, precision_of, replaced
 from foretell.oracle.predicted import predicted
@@ -148,7 +149,7 @@ def _way(question: Request, plan: Plan, word: str) -> MixedWay | None:
         step_seconds=step.step_seconds,
         memory_bytes=step.memory_bytes,
         fits=step.fits,
-        roomy=step.memory_bytes <= question.effort.room(step.usable, step.most),
+        roomy=step.memory_bytes <= question.effort.room(step.usable, step.most, spread(step.memory_band)),
         what=step.notes[0],
     )
 

@@ -36,10 +36,11 @@ from foretell.model.source import load
 from foretell.oracle.lengths import ExampleLengths
 from foretell.oracle.replica import Replica, inside, wider
 from foretell.plan.facts import facts
+from foretell.plan.figures import look_up
 from foretell.plan.job import make_job
 from foretell.plan.setting import Setting
 from foretell.plan.text import parse
-from foretell.plan.trainer import look_up, trainer
+from foretell.plan.trainer import trainer
 from foretell.timeline.observation import Observation
 from foretell.timeline.result import composed
 from foretell.units import ceil_div

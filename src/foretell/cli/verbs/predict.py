@@ -16,15 +16,7 @@ from foretell.cli.memory_pages import moments_table, stages_table, tensors_table
 from foretell.cli.mixed_pages import only_of_one_kind
 from foretell.cli.notes import tell_notes
 from foretell.cli.parts import largest_first, parts_table
-from foretell.cli.rates import (
-    carbon_grams,
-    carbon_lines,
-    energy_lines,
-    gpus,
-    shown_breakdown,
-    shown_memory,
-    step_lines,
-)
+from foretell.cli.rates import carbon_grams, carbon_lines, energy_lines, gpus, shown_breakdown, shown_memory, step_lines
 from foretell.cli.request_options import FORWARD, MEASURED, ONE_PLAN, asks, under_plan
 from foretell.cli.table import WIDTH, fit, folded, table
 from foretell.cli.training_options import HOUR, run_lines, trained

@@ -63,9 +63,7 @@ class Prompt(Policy, frozen=True, kw_only=True, tag="prompt"):
             why = f"{said} is a cache of keys and values, which PEFT refuses beside checkpointing (peft_model.py)"
             yield Refusal("prompts", why, mends=changed(plan, Recompute()))
         elif self.prefix and not takes_prefix(graph):
-            why = (
-                f"{said}: not every layer of {graph.name} is causal attention over all keys by a flash kernel (16 bits)"
-            )
+            why = f"{said}: not every layer of {graph.name} is causal attention by a flash kernel (16 bits)"
             yield Refusal("prompts", why, mends=without)
         elif self.tokens >= facts(graph).sequence or not takes_prompt(graph):
             why = f"{said}: rows of {graph.name} have {facts(graph).sequence} tokens in all"

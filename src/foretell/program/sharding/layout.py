@@ -269,7 +269,7 @@ def layout(
     for (at, moment), messages in _statistics(bare).items():
         travels[at, moment] += messages
     found = {key: tuple(messages) for key, messages in travels.items()}
-    return Layout(like, count, axes, spreads, found, *said, alike)
+    return Layout(like, count, axes, spreads, found, *said, alike=alike)
 
 
 _Members = list[tuple[MeshAxis, PlacementChange, int]]
