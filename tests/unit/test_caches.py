@@ -11,7 +11,7 @@ import foretell
 from foretell import caches
 from foretell.cost import weight_traffic
 from foretell.plan.schedule import find
-from foretell.program import activation_memory, lower
+from foretell.program import activation_memory, kept, lower
 from foretell.timeline.unroll import order
 
 
@@ -35,6 +35,14 @@ def test_what_is_over_the_budget_is_forgotten(monkeypatch: pytest.MonkeyPatch) -
     assert filled() == 0
     assert foretell.predict("gpt2", "8xh100", "dp4 tp2", 32) == first
     assert filled() <= 4, "each program made room for itself"
+
+
+def test_layouts_ask_once_what_products_keep() -> None:
+    """A layout asks for every tensor; a search has tens of thousands of them."""
+    kept.held_as_cast.cache_clear()
+    foretell.predict("gpt2:layers=2", "8xh100", "dp8 +fp8", 8, trainer="megatron-core")
+    found = kept.held_as_cast.cache_info()
+    assert found.misses <= 2 < found.hits
 
 
 def test_the_budget_begins_with_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:

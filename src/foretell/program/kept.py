@@ -134,8 +134,6 @@ def _is_read_through(block: Block, logits: int) -> bool:
     return any(casts(node) for node in block.nodes if logits in node.outputs)
 
 
-@forgettable
-@functools.lru_cache(maxsize=64)
 def multiplies_low(graph: Graph, at: int, node: Node) -> bool:
     """Whether an operator is a product that runs in few bits where layers do."""
     return (
@@ -143,6 +141,8 @@ def multiplies_low(graph: Graph, at: int, node: Node) -> bool:
     )
 
 
+@forgettable
+@functools.lru_cache(maxsize=64)
 def held_as_cast(
     graph: Graph, width: float, gates: bool = False, attended: float = 0.0
 ) -> dict[tuple[int, int], HeldBytes]:
