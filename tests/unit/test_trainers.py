@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from foretell import predict
 from foretell.errors import BadInput, UnknownName
 from foretell.plan import trainer_table
 from foretell.plan.figures import look_up, look_up_depth
@@ -163,6 +164,13 @@ def test_a_trainer_of_your_own_is_a_few_lines(tmp_path: Path) -> None:
     assert mine.host.floor == trainer("nanotron").host.floor
     assert mine.source("host.floor").startswith("carried over from nanotron: ")
     assert mine.source("memory.context").startswith("carried over from pytorch: ")
+
+
+def test_it_predicts_as_its_base_does(tmp_path: Path) -> None:
+    """Nothing that a prediction looks up by the trainer's name takes it for one of ours."""
+    mine = written(tmp_path, 'summary = "mine"\nbased_on = "nanotron"\n')
+    base, found = (predict("gpt2", "8xh100", "dp8 +bf16", 8, trainer=name) for name in ("nanotron", mine))
+    assert (found.step_seconds, found.memory) == (base.step_seconds, base.memory)
 
 
 def test_it_may_be_based_on_a_second_name_and_be_called_as_its_base(tmp_path: Path) -> None:
