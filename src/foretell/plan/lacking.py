@@ -37,6 +37,8 @@ class LackingKernel(NamedTuple):
 
 
 def _norms(made: Trainer) -> Trainer:
+    if made.kept.norms == "written":  # the program has their lines
+        return made
     passes = tuple((word, max(own, WRITTEN_OUT)) for word, own in made.fusion.hidden_passes)
     return msgspec.structs.replace(made, fusion=msgspec.structs.replace(made.fusion, hidden_passes=passes))
 
@@ -92,8 +94,8 @@ def without(made: Trainer, lacks: tuple[str, ...]) -> Trainer:
     found = made
     for word in lacks:
         lack = LACKING[word]
-        found = lack.change(found)
-        sources |= dict.fromkeys(lack.keys, lack.source)
+        before, found = found, lack.change(found)
+        sources |= {key: lack.source for key in lack.keys if found.constant(key) != before.constant(key)}
     told = "; ".join(LACKING[word].what for word in lacks)
     return msgspec.structs.replace(
         found,
