@@ -253,6 +253,16 @@ def test_pytorchs_ring_gathers_once(trained_by: str, copies: int) -> None:
     assert around == [("activations", 0), ("activations", kernels[0]), ("gradients", kernels[1])]  # a layer, of each
 
 
+@pytest.mark.parametrize(("plan", "merged"), [("+eager", 46), ("+compiled", 12.5), ("+graphed", 46)])
+def test_kernels_of_a_ring_are_compiled_where_the_plan_says_so(plan: str, merged: float) -> None:
+    """Whatever the trainer does by itself."""
+    made = program(GROUPED.model, f"cp4:ring +bf16 {plan}", BATCH, "fsdp")
+    found = max(m.around for m, _ in made.communications(made.kinds[0]) if m.what == "activations")
+    queries = BATCH * GROUPED.seq * GROUPED.heads * GROUPED.head_dim // 4
+    keys = 2 * BATCH * GROUPED.seq * GROUPED.kv_heads * GROUPED.head_dim // 4
+    assert found == 3 * (merged * queries + (0 if plan == "+compiled" else 4) * keys)
+
+
 def test_the_ring_of_torchtitan_as_it_was_rehearsed() -> None:
     """Messages that torchtitan 0.3 made among the four context ranks, one rank of 32 (studies/h200_rehearsals)."""
     name = "titan llama3-8b:layers=8 dp8:zero3 cp4 +bf16 +recompute:operators b8 s32768 r0"

@@ -43,7 +43,7 @@ def as_executed(setting: Setting) -> Trainer:
         found = msgspec.structs.replace(found, tensor=tensor)
     experts = msgspec.structs.replace(found.experts, beside=multiprocessors(setting.plan, found))
     said = setting.plan.policy(Execution).mode
-    mode = found.execution if said in ("trainer", "graphed") else said
+    mode = setting.plan.policy(Execution).of_kernels(found.execution)
     host, wrapped = found.host, in_one_graph(found.wrapped) if mode == "compiled" else found.wrapped
     if said in ("graphed", "captured"):
         layers = GRAPHS * host.launch if said == "graphed" else 0.0

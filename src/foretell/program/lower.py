@@ -188,8 +188,8 @@ def _divides_loss(trainer: Trainer, space: tuple[MeshAxis, ...]) -> bool:
 
 def kept_by(plan: Plan, trainer: Trainer, space: tuple[MeshAxis, ...]) -> Kept:
     """What kernels keep, as the plan has them started."""
-    mode, kept = plan.policy(Execution).mode, trainer.kept
-    if trainer.execution == "compiled" if mode in ("trainer", "graphed") else mode == "compiled":
+    kept = trainer.kept
+    if plan.policy(Execution).of_kernels(trainer.execution) == "compiled":
         # one kernel by whoever wrote norms; an activation beside a product is made again from what it read
         kept = msgspec.structs.replace(kept, norms="read", gated="inputs")
         if kept.compiled_loss == "read" or (kept.compiled_loss == "whole read" and not _divides_loss(trainer, space)):
@@ -228,7 +228,7 @@ def _conventions(plan: Plan, trainer: Trainer, space: tuple[MeshAxis, ...], bloc
         gathered=few if trainer.tensor.gathered == "cast" else 0.0,
         dispatch=trainer.experts.dispatch,
         rotation=trainer.rotation,
-        execution=trainer.execution,
+        execution=plan.policy(Execution).of_kernels(trainer.execution),
     )
 
 

@@ -44,8 +44,7 @@ class PassWork:
         self.summands: dict[tuple[int, int], Quantity] = {}  # bytes of products that are saved beside their sums
         if rule.saves_sums:
             came = _scattered(layout)
-            if not layout.compiled:  # a compiler saves what is read
-                self.summands = {place: came[place] for place in came if place not in self.recomputed.again}
+            self.summands = {place: came[place] for place in came if place not in self.recomputed.again}
             self.recomputed = self.recomputed._replace(again=self.recomputed.again.difference(came))
 
     def forward(self, at: int, start: int, stop: int) -> Actions:

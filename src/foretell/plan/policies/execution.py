@@ -31,3 +31,7 @@ class Execution(Policy, frozen=True, kw_only=True, tag="execution"):
     example: ClassVar[str] = "+compiled"
 
     mode: str = "trainer"
+
+    def of_kernels(self, usual: str) -> str:
+        """How kernels run: as the trainer's usually do, where nothing is said, or only how each layer is started."""
+        return usual if self.mode in ("trainer", "graphed") else self.mode
