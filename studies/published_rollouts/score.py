@@ -48,8 +48,9 @@ def _predicted(row: dict[str, str]) -> float:
 
 SERVED = {"nodes": 16, "answers": 88, "tokens": 4989, "published": 14_800}
 """DeepSeek on its own service of V3 and R1 (open-infra-index, day 6, 2025): tokens that a node of eight H800 writes a
-second, tokens before each in the mean; answers in flight of a GPU follow from 20 to 22 tokens/s for each. In 8 bits, by
-144 ranks, two batches beside each other; here in 16 bits, by 128."""
+second, tokens before each in the mean; answers in flight of a GPU follow from 20 to 22 tokens/s for each. Products and
+dispatch in 8 bits, attention and the sums of experts in 16, by 144 ranks, two batches beside each other; here in 16
+bits, by 128."""
 
 
 def served() -> str:

@@ -1,7 +1,8 @@
 """The U-Nets of latent diffusion against the class of diffusers: `python studies/traced/unets_of_diffusers.py`.
 
 Needs diffusers (0.42.1 was used, with torch 2.13), which nothing else here does. Arguments are those of the published
-`unet/config.json`; weights and inputs are shapes alone.
+`unet/config.json`, read in copies on GitHub (HDRJ-One/runwayml-stable-diffusion-v1-5 2e7465d,
+Vikas-2025/Hugging_face_sta_dif_2.1 8d0c902; of sdxl as scripts print it); weights and inputs are shapes alone.
 """
 
 from __future__ import annotations

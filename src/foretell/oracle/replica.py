@@ -29,7 +29,8 @@ class Replica(NamedTuple):
 
     @property
     def axes(self) -> str:
-        """As a plan has them; engines send experts' rows by DeepEP (docs.vllm.ai, Expert Parallel Deployment)."""
+        """As a plan has them; of what engines offer for experts' rows DeepEP, which is for several nodes (docs.vllm.ai,
+        serving/expert_parallel_deployment: deepep_low_latency; unasked vLLM gathers and reduce-scatters)."""
         stages = f"pp{self.stages}:1f1b +m{self.stages} " if self.stages > 1 else ""
         experts = f"dp{self.experts}:ep{self.experts},deepep " if self.experts > 1 else ""
         return f"{stages}{experts}tp{self.tensor}"

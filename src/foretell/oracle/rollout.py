@@ -158,7 +158,7 @@ class Writer:
         """Seconds to read the cache of these answers once, or to multiply with it where that takes longer.
 
         Heads that share a latent do 240 flops a byte of it; DeepSeek's own kernel (FlashMLA, its README of 2025)
-        reaches 660 of 989 Tflop/s there, about what other kernels of attention do.
+        reaches 660 of 989 Tflop/s there on H800, about what other kernels of attention do.
         """
         device, peaks = self.cluster.device, self.trainer.attention.peak
         reached = look_up(peaks, device.architecture) * device.matrix_rate("bf16")

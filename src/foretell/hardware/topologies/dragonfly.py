@@ -2,8 +2,8 @@
 
 Traffic that goes from everybody to everybody fills all links between groups. Traffic from one group to one other, as
 that of a ring, has only the links of this pair on the shortest way; adaptive routing sends it over third groups, where
-every byte takes two of the links, so half of what leaves a group is left (Kim et al. 2008, sections 3.1 and 4.1, with
-Valiant's routing). The outermost level joins the groups; those below it are trees.
+every byte takes two of the links, so half of what leaves a group is left (Kim et al. 2008: Valiant's routing by way of
+a group drawn at random). The outermost level joins the groups; those below it are trees.
 """
 
 from __future__ import annotations

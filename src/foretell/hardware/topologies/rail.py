@@ -17,8 +17,8 @@ from foretell.hardware.topologies.tree import SwitchTree
 class RailTree(SwitchTree, frozen=True):
     summary = "a leaf switch for each place in a node: the first network narrows nobody, above it is a tree"
     references = (
-        "NVIDIA DGX SuperPOD Reference Architecture RA-11333-001, 2023 (rail-optimised compute fabric)",
-        "Wang et al. 2023 (Rail-only), arXiv 2307.12169, sections 2 and 3",
+        "NVIDIA DGX SuperPOD Reference Architecture RA-11333-001 V11, 2023 (rail-optimised compute fabric)",
+        "Wang et al. 2023 (Rail-only: what GPU clusters have, and its spine left out), arXiv 2307.12169",
     )
 
     def crossing(self, cluster: Cluster, level: Level, below: int, members: int, inside: int, sharing: int) -> Crossing:

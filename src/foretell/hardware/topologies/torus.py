@@ -2,8 +2,9 @@
 
 A ring round a dimension goes from neighbour to neighbour and has every link for itself. What goes from everybody to
 everybody passes a quarter of the ring on average, so of k units each gets 8/k of a link, 4/k of its two; where only a
-part of a dimension takes part no link closes the ring, and it is half of that (Dally and Towles 2004, section 5.2: the
-capacity of tori and meshes). It is for networks: device links inside a node are as in a tree.
+part of a dimension takes part no link closes the ring, and it is half of that (Dally and Towles 2004, in the table of
+topologies: the fullest link of a torus has k/8 of what a unit sends, of a mesh k/4). It is for networks: device links
+inside a node are as in a tree.
 """
 
 from __future__ import annotations

@@ -244,7 +244,7 @@ def _plan(line: Line, layout: StudyLayout, runs: Trainer) -> str:
         adapters(line).policy,
         "+no-overlap" if "communication overlap off" in comment else "",
         "+a2a-overlap" if "all-to-all overlap" in comment else "",
-        "+captured" if "graphs of the whole step" in comment else "+graphed" if "graphs of layers" in comment else "",
+        "+captured" if "graphs of the whole step" in comment else "",
     )
     return written(pipeline(line, runs), _data(line, layout), context, tensor, *policies)
 
