@@ -7,6 +7,7 @@ taught. `foretell validate` learns them again, and prints them with the share of
 
 from __future__ import annotations
 
+import functools
 import math
 import statistics
 from collections.abc import Iterable
@@ -15,9 +16,10 @@ from typing import Final
 from foretell.hardware.cluster import Device
 from foretell.hardware.members import architecture
 from foretell.oracle.bands import ALWAYS
+from foretell.plan.lacking import split
 from foretell.plan.plan import Plan
 from foretell.plan.policies.lora import Lora
-from foretell.plan.trainer import Trainer, era, of_today
+from foretell.plan.trainer import Trainer, era, names, of_today
 
 SOFTWARE, LIBRARIES, ADAPTERS = "software", "libraries", "adapters"
 
@@ -51,9 +53,11 @@ def doubts(trainer: Trainer, device: Device, plan: Plan | None = None) -> tuple[
     return tuple(reason for reason, holds in told.items() if holds)
 
 
+@functools.cache
 def is_of_another_time(name: str) -> bool:
-    """Whether a trainer stands for software whose code was read in a later version, if at all."""
-    return not name.endswith(".toml") and bool(era(name)) and of_today(name) == name
+    """Whether a trainer stands for software whose code was read in a later version, if at all; one's own does not."""
+    base, _ = split(name)
+    return base in names() and bool(era(base)) and of_today(base) == base
 
 
 def band(reasons: Iterable[str]) -> dict[str, float]:
