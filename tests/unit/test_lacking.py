@@ -5,12 +5,14 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from foretell import predict
 from foretell.errors import BadInput
+from foretell.oracle.memory_band import is_of_another_time
 from foretell.plan.lacking import LACKING, MARK, without
 from foretell.plan.trainer import CONSTANTS, names, trainer
 
@@ -56,6 +58,15 @@ def test_only_what_a_word_names_changes(name: str, word: str) -> None:
 def test_words_that_nobody_knows_are_refused(name: str, words: str) -> None:
     with pytest.raises(BadInput):
         trainer(f"{name}{MARK}{words}")
+
+
+def test_a_container_is_software_of_the_same_year(tmp_path: Path) -> None:
+    """What widens an interval of memory holds for a container too, and a trainer of one's own is of today."""
+    assert is_of_another_time("axonn-2021") and is_of_another_time(f"axonn-2021{MARK}norms")
+    assert not is_of_another_time(f"megatron-core{MARK}norms")
+    own = tmp_path / "ours.toml"
+    own.write_text('summary = "ours"\nbased_on = "megatron-core"\n[sources]\n')
+    assert _step(str(own)) == _step("megatron-core")
 
 
 def test_a_file_takes_no_words() -> None:

@@ -17,6 +17,7 @@ from foretell.hardware.cluster import Cluster, Device, StackSays
 from foretell.oracle.bands import ALWAYS, LeftOpen, bands
 from foretell.oracle.carried import HOST, alike_deviation, left_open, seconds_of
 from foretell.oracle.similar import seen
+from foretell.plan.lacking import split
 from foretell.plan.policies.precision import Precision
 from foretell.plan.trainer import Trainer, era, names
 from foretell.plan.trainer_levels import levels
@@ -319,7 +320,7 @@ def software_levels(found: Trainer) -> tuple[str, ...]:
 @functools.cache
 def _era(name: str) -> str:
     """A trainer of one's own is of today."""
-    return era(name) if name in names() else ""
+    return era(name) if split(name)[0] in names() else ""
 
 
 def _host_source(found: Trainer) -> str:

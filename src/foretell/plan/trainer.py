@@ -255,13 +255,14 @@ def names() -> dict[str, str]:
 
 def era(name: str) -> str:
     """The last year of what a trainer stands for, of one that is kept to repeat published runs; of today's nothing."""
-    about, _ = _parts(_member(name, ""))
+    about, _ = _parts(_member(split(name)[0], ""))
     return era(about["alias_of"]) if "alias_of" in about else about.get("era", "")
 
 
 def of_today(name: str) -> str:
     """The trainer that a snapshot is of: published runs of one are of the other. Of all others, itself."""
-    return _parts(_member(name, ""))[0].get("snapshot_of", name)
+    base, _ = split(name)
+    return _parts(_member(base, ""))[0].get("snapshot_of", base)
 
 
 def trainer(name: str) -> Trainer:
