@@ -148,9 +148,9 @@ def test_trainers_differ_from_pytorch_by_their_source(name: str) -> None:
 WIDE = 60_000
 
 
-def chunked(words: str) -> tuple[StageMemory, float]:
+def chunked(words: str, **kept: str) -> tuple[StageMemory, float]:
     """A stage's memory, and its matrix work, of a plan whose loss is as the trainer has it, or in chunks."""
-    asked = setting(LLAMA.replace(f"vocab={V}", f"vocab={WIDE}"))
+    asked = setting(LLAMA.replace(f"vocab={V}", f"vocab={WIDE}"), **kept)
     asked = msgspec.structs.replace(asked, plan=parse(f"dp1 +bf16{words}"))
     program = expand(lower(asked))
     assert not verify(program, asked.graph)
@@ -170,6 +170,14 @@ def test_a_loss_in_chunks_has_one_piece_of_the_logits() -> None:
 
 def test_a_loss_in_chunks_runs_nothing_again() -> None:
     assert chunked("")[1] == chunked(" +loss:chunks")[1]
+
+
+def test_chunks_made_twice_multiply_once_more_and_keep_what_chunks_keep() -> None:
+    """As TRL's do: what a piece's logits were is made again in the backward pass."""
+    once, twice = (chunked("", loss=loss) for loss in ("chunks", "chunks twice"))
+    assert once[1] == chunked("")[1]
+    assert twice[1] - once[1] == 2 * T * H * WIDE
+    assert twice[0] == once[0]
 
 
 class Chunked(torch.autograd.Function):

@@ -12,10 +12,11 @@ from foretell.plan.figures import Ratio
 class Kept(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One choice for each kernel that trainers write in several ways."""
 
-    loss: Literal["logarithms", "softmax", "logits", "read", "chunks"]
+    loss: Literal["logarithms", "softmax", "logits", "read", "chunks", "chunks twice"]
     # Of a copy of the logits in fp32 the log-softmax beside it; the copy, which became the softmax; no copy, and the
     # logits, which become their own gradient; the logits as they were read, and nothing else; or a piece of the
-    # logits at a time, which becomes its own gradient (`plan/policies/loss.py`).
+    # logits at a time, which becomes its own gradient (`plan/policies/loss.py`), at once, or made again in the backward
+    # pass.
     compiled_loss: Literal["as eager", "read", "whole read"]  # in steps that are compiled; of whole rows alone
     norms: Literal["read", "written"]  # of an RMS norm what it read, or what its lines keep where they are written out
     gated: Literal["each", "inputs"]  # of f(gate) * up what each of the two operators reads, or gate and up alone

@@ -120,6 +120,8 @@ class Bodies:
             node, inside = block.nodes[index], (at, index) in self.work.recomputed.inside
             if inside:
                 actions += self._inside_again(at, index, node)
+            elif (at, index) in self.work.recomputed.twice:
+                actions += self.work.compute(at, index, node, "forward", again=True)
             actions += self._backward(at, index)
             if inside:
                 actions += [Free(made.name, made.bytes) for made in self._extras(at, index, node)]

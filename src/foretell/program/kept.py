@@ -47,8 +47,8 @@ def _block(block: Block, kept: Kept) -> Block:
             left = tuple(number for number in node.keeps if number not in dropped)
             nodes[index] = msgspec.structs.replace(node, keeps=left)
     found = msgspec.structs.replace(block, nodes=tuple(nodes))
-    if kept.loss == "chunks":
-        return _in_chunks(found)
+    if kept.loss in ("chunks", "chunks twice"):
+        return _in_chunks(found, kept.loss == "chunks twice")
     return found if kept.loss == "logarithms" else _in_place(found, maker, copied=kept.loss == "softmax")
 
 
@@ -92,7 +92,7 @@ def _in_place(block: Block, maker: dict[int, int], copied: bool) -> Block:
     return msgspec.structs.replace(block, tensors=tuple(tensors), nodes=tuple(nodes))
 
 
-def _in_chunks(block: Block) -> Block:
+def _in_chunks(block: Block, twice: bool) -> Block:
     """The loss reads what the product made, a piece at a time, and leaves the gradient there for both of its products.
 
     The product keeps the one piece: it is there at once with the gradients of the hidden state and of the weight, as
@@ -102,7 +102,7 @@ def _in_chunks(block: Block) -> Block:
     for loss, cast, product in heads(block):
         head, node = nodes[product], nodes[loss]
         (logits,) = head.outputs
-        whole = msgspec.structs.replace(head.operator, pieces=True)
+        whole = msgspec.structs.replace(head.operator, pieces=True, twice=twice)
         nodes[product] = msgspec.structs.replace(head, operator=whole, keeps=(*head.keeps, logits))
         inputs = (Operand("x", logits), *node.inputs[1:])
         nodes[loss] = msgspec.structs.replace(node, operator=CrossEntropy(fused=True), inputs=inputs, keeps=())

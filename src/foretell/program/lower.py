@@ -200,7 +200,7 @@ def kept_by(plan: Plan, trainer: Trainer, space: tuple[MeshAxis, ...]) -> Kept:
 
 def _loss_copies(plan: Plan, trainer: Trainer, space: tuple[MeshAxis, ...]) -> int:
     """Of logits in shares where an axis divides them, else of whole ones."""
-    if kept_by(plan, trainer, space).loss in ("read", "chunks"):
+    if kept_by(plan, trainer, space).loss in ("read", "chunks", "chunks twice"):
         return 0
     return trainer.memory.shared_loss_copies if _divides_loss(trainer, space) else int(trainer.memory.scatters_loss)
 
@@ -219,7 +219,7 @@ def _conventions(plan: Plan, trainer: Trainer, space: tuple[MeshAxis, ...], bloc
         autocast=form.autocast,
         casts=form.autocast and by_operators(trainer),
         compiled=trainer.execution == "compiled",
-        in_place=trainer.kept.loss in ("softmax", "logits", "chunks") or bool(plan.policy(Loss).form),
+        in_place=trainer.kept.loss in ("softmax", "logits", "chunks", "chunks twice") or bool(plan.policy(Loss).form),
         low=few if trainer.kept.low != "read" else 0.0,
         block=block,
         gates=trainer.kept.low == "gates",

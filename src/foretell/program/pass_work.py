@@ -58,7 +58,7 @@ class PassWork:
         for index in reversed(range(start, stop)):
             for other in reruns.get(index, ()):
                 actions += self._forward(at, other, again=True)
-            if (at, index) in self.recomputed.inside:
+            if (at, index) in self.recomputed.inside | self.recomputed.twice:
                 actions += self.compute(at, index, block.nodes[index], "forward", again=True)
             if block.nodes[index].gradients:
                 actions += self._backward(at, index, block.nodes[index])

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 from itertools import groupby
 from typing import NamedTuple
 
 from foretell.caches import forgettable
 from foretell.model.graph import Block, Graph
 from foretell.model.layers import pieces
+from foretell.model.operators.matmul import Matmul
 from foretell.plan.recomputation import Recomputation, Saving
 from foretell.program.lifetimes import storage_number
 
@@ -18,6 +20,7 @@ class Recomputed(NamedTuple):
 
     again: frozenset[tuple[int, int]]
     inside: frozenset[tuple[int, int]]
+    twice: frozenset[tuple[int, int]]  # those whose kernel multiplies again by itself
     at_once: bool
 
     def reruns(self, at: int, block: Block, start: int, stop: int) -> dict[int, list[int]]:
@@ -59,4 +62,12 @@ def recomputed(graph: Graph, rule: Recomputation) -> Recomputed:
         if any(node.gradients for node in block.nodes):
             for index, saving in enumerate(rule.savings(block.nodes, at in layers)):
                 says[saving].add((at, index))
-    return Recomputed(frozenset(says[Saving.AGAIN]), frozenset(says[Saving.INSIDE]), rule.at_once)
+    again, inside = frozenset(says[Saving.AGAIN]), frozenset(says[Saving.INSIDE])
+    return Recomputed(again, inside, frozenset(_twice(graph)) - inside, rule.at_once)
+
+
+def _twice(graph: Graph) -> Iterator[tuple[int, int]]:
+    for at, block in enumerate(graph.blocks):
+        for index, node in enumerate(block.nodes):
+            if isinstance(node.operator, Matmul) and node.operator.twice and node.gradients:
+                yield at, index

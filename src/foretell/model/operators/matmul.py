@@ -29,6 +29,7 @@ class Matmul(Operator, frozen=True, tag="matmul"):
     stored: ClassVar[dict[str, tuple[str, ...]]] = {"w": ("batch", "out", "in")}  # as PyTorch keeps a layer's weight
 
     pieces: bool = False  # whether rows are multiplied a piece at a time, with one piece of y in memory
+    twice: bool = False  # whether the backward pass makes each piece again
 
     @property
     def priced_as(self) -> str:
