@@ -10,9 +10,11 @@ import pytest
 
 from foretell.errors import BadInput
 from foretell.hardware import catalog
+from foretell.oracle.capacity import place
 from foretell.oracle.predict import Prediction
 from foretell.oracle.predicted import predicted
 from foretell.oracle.request import read
+from foretell.oracle.why import why
 
 MODEL = "llama:layers=4,hidden=512,heads=8,ffn=1408,vocab=4096,seq=512"
 LEVELS = """
@@ -112,6 +114,27 @@ def test_what_is_not_modelled_is_refused_with_a_way_out(tmp_path: Path, words: d
         step(on, **words)
     assert problem.value.fix
     assert catalog.cluster(on).mixed
+
+
+def test_a_batch_that_shares_do_not_divide_is_told_the_nearest_that_they_do(tmp_path: Path) -> None:
+    on = cluster(tmp_path, "h100", "a100-80")
+    with pytest.raises(BadInput) as problem:
+        step(on, plan="dp16:zero1,shares=3/1 +bf16", batch=65)
+    assert problem.value.fix == "--batch 64"
+    assert step(on, plan="dp16:zero1,shares=3/1 +bf16", batch=64).step_seconds > 0
+
+
+def test_why_is_refused_before_a_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("foretell.oracle.why.refined_answer", lambda *_: pytest.fail("it searched"))
+    on = cluster(tmp_path, "h100", "a100-80")
+    with pytest.raises(BadInput, match="mixes devices"):
+        why(read(model="llama3.2-1b", on=on, batch=64, plan="dp16 +bf16"))
+
+
+def test_memory_alone_of_a_mixture_is_sent_where_it_is_answered(tmp_path: Path) -> None:
+    with pytest.raises(BadInput) as problem:
+        place(cluster(tmp_path, "h100", "a100-80"))
+    assert problem.value.fix.startswith("foretell predict MODEL --on ")
 
 
 @pytest.mark.parametrize(("plan", "batch"), [("dp16:shares=3/1 +bf16", 256), ("dp16:zero1,shares=3/1 +bf16 +m4", 256)])

@@ -778,7 +778,7 @@ def test_several_kinds_of_devices_are_nodes_side_by_side(text: str) -> None:
     assert [(level.size, level.link.name) for level in mixed.levels] == [(8, "nvlink3-switch"), (2, "ib-ndr")]
     assert mixed.text == "8xh100+8xa100-80"
     assert catalog.cluster("8x8xh100,4xib-ndr").ranks == 64
-    with pytest.raises(BadInput, match="unlike sizes") as problem:
+    with pytest.raises(BadInput, match=r"unlike sizes \(4 and 8\)") as problem:
         catalog.cluster("4xh100+8xa100-80")
     assert "[[devices]]" in problem.value.fix
 

@@ -24,7 +24,7 @@ def _facts(found: Alignment) -> str:
     lines = [
         ("model", f"{shortened(found.model, 40)}, {found.method}"),
         ("plan", way.plan),
-        ("on", f"{found.ranks} GPUs of {found.cluster}, trainer {found.trainer}"),
+        ("on", f"{found.ranks:,} {'GPU' if found.ranks == 1 else 'GPUs'} of {found.cluster}, trainer {found.trainer}"),
         ("batch", f"{found.sequences:,} sequences of {each:,.0f} tokens are trained on in a step"),
     ]
     if way.rollout is not None:

@@ -81,7 +81,8 @@ def _headline(answer: PlanningAnswer, by: str) -> Iterator[tuple[str, str]]:
     if by in HEADLINES:
         yield "", f"{plans}, {HEADLINES[by]}"
     elif found.fastest is None or found.fastest.plan == found.best.plan:
-        yield "", f"{plans}, the fastest{looked_at(found)}"
+        tight = any(not one.roomy and one.step_seconds < found.best.step_seconds for one in found.ways)
+        yield "", f"{plans}, the fastest{' that is not tight' if tight else ''}{looked_at(found)}"
     else:
         yield "", _reason(answer, found.best, found.fastest)
 

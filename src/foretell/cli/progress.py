@@ -7,6 +7,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
+from foretell.cli.table import fit as shortened
 from foretell.units import show_seconds as told
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class Progress:
             share = min(1.0, space.looked / meshes[0])
             best = f", {told(now.fastest)}, at least {told(now.least)}" if now.fastest < float("inf") else ""
             stop = ", Ctrl-C: best so far" if self.screen else ""
-            self.say(space.cluster.text, share, f"{now.plans:,} plans{best}{stop}")
+            self.say(shortened(space.cluster.text, 28), share, f"{now.plans:,} plans{best}{stop}")
 
         return watch
 

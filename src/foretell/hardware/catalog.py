@@ -202,7 +202,8 @@ def _mixture(text: str, parts: list[str]) -> NamedCluster:
     sizes = {one.levels[0].size for one in each}
     inside = min((one.levels[0].link for one in each), key=lambda link: link.bandwidth)
     if whole > usual and (len(sizes) > 1 or any(len(one.levels) > 2 for one in each)):
-        what = f"{' and '.join(parts)} are nodes of unlike sizes, and a text says one"
+        told = " and ".join(str(one.levels[0].size) for one in each)
+        what = f"{' and '.join(parts)} are nodes of unlike sizes ({told}), and a text says one"
         raise BadInput(what, where=text, fix="a file of your own with [[devices]] and [[levels]]: --on both.toml")
     levels: tuple[Level, ...] = (Level("node", whole, inside),)
     if whole > usual:

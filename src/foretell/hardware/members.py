@@ -43,11 +43,13 @@ def slowed(text: str) -> tuple[str, float]:
     form = _SLOWER.fullmatch(text)
     if form is None:
         if "@" in text:
-            raise BadInput(f"{text!r} says not how many times slower", where=text, fix=f"{text.partition('@')[0]}@1.5x")
+            raise BadInput(
+                f"{text!r} does not say how many times slower", where=text, fix=f"{text.partition('@')[0]}@1.5x"
+            )
         return text, 1.0
     times = float(form["times"])
     if not 1 <= times < math.inf:
-        raise BadInput(f"{times:g} times as long is faster", where=text, fix=f"1 or more: {form['name']}@1.5x")
+        raise BadInput(f"{times:g} is below 1: only slower is said so", where=text, fix=f"{form['name']}@1.5x")
     return form["name"], times
 
 

@@ -60,7 +60,8 @@ def place(text: str) -> tuple[int, CapacityDevice]:
     name = form[2] if form else ""
     if form is None or name not in names():
         if name and catalog_has(text):
-            fix = f"foretell fit MODEL --on {text.strip()}"
+            verb = "predict" if catalog.cluster(text).mixed else "fit"
+            fix = f"foretell {verb} MODEL --on {text.strip()}"
             what = f"{text.strip()} has trainers that were measured: its memory is known whole"
             raise BadInput(what, where="--on", fix=fix)
         raise BadInput(f"no device for capacity questions is called {name!r}", where="--on", fix=", ".join(names()))

@@ -218,8 +218,8 @@ class _Samples:
         parts = [self.batch * share / (sum(data.shares) * (self.ranks // len(data.shares))) for share in data.shares]
         if any(part % self.unit for part in parts):
             what = f"{self.batch} samples do not go into shares of {spelled_list(data.shares)} in micro-batches"
-            step = self.unit * sum(data.shares) * (self.ranks // len(data.shares))
-            raise BadInput(what, where="--batch", fix=f"--batch {step // math.gcd(*data.shares)}")
+            step = self.unit * sum(data.shares) * (self.ranks // len(data.shares)) // math.gcd(*data.shares)
+            raise BadInput(what, where="--batch", fix=f"--batch {step * max(1, round(self.batch / step))}")
         if not self.lies:
             what = "ranks that share samples unevenly lie on both kinds of devices"
             raise BadInput(what, where="--plan", fix="data parallelism outermost, or equal shares")

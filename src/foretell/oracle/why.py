@@ -80,6 +80,7 @@ def why(question: Request, watching: Watching | None = None) -> Why:
     """Compare a plan with the best of all that are like it."""
     if question.plan is None:
         raise BadInput("no plan is given", where="--plan", fix="--plan 'dp8:zero3 +bf16'")
+    _ = question.place.device  # mixed clusters are refused before they are searched
     trial = PlanEvaluator(question)
     asked = trial.complete(question.plan)
     broken = trial.refusals(asked)

@@ -101,7 +101,7 @@ def _as_file_says(
     from foretell.cli.config_options import TASK, typed
 
     said, each = click.get_current_context().meta.get(TASK, ("", 0))
-    answers = answers or each or None
+    answers = answers if answers is not None else each or None
     if written and not typed("seq"):  # rows follow from answers, whatever length the file allows
         request = request.changed(seq=0)
     if each and answers and request.batch and not typed("batch"):

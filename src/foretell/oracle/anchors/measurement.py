@@ -36,7 +36,8 @@ def read(text: str, path: Path) -> Anchor | None:
     found = _flat(written, path)
     seconds = found.get("step_seconds")
     if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not 0 < seconds <= LONGEST:
-        raise BadInput(f"step_seconds is {seconds!r}", where=str(path), fix=SUMMARY)
+        what = "no step_seconds" if seconds is None else f"step_seconds is {seconds!r}"
+        raise BadInput(what, where=str(path), fix=SUMMARY)
     asked = {key: _asked(key, found[key], path) for key in ASKED if found.get(key) not in (None, "")}
     parts: Any = found.get("breakdown") or {}
     memory = found.get("memory_bytes") or 0.0
