@@ -143,7 +143,8 @@ def test_frozen_weights_do_not_come_back_after_the_update(level: str) -> None:
     found = traffic(program(TINY.model, f"dp2:{level} +lora{RANK}", 4))
     assert found["all-gather", "dp", "weights"] == (1, adapters() / 2 * WIDTH)
     memory = program(TINY.model, f"dp2:{level} +lora{RANK}", 4).stages[0].memory
-    assert memory.weights == (TINY.weights + adapters()) * WIDTH
+    beside = 1.5 if level == "zero2" else 1  # FSDP2 keeps the shares beside what it has gathered
+    assert memory.weights == beside * (TINY.weights + adapters()) * WIDTH
     assert memory.updated == adapters() / 2
 
 

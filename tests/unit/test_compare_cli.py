@@ -117,9 +117,9 @@ def test_the_least_memory_with_which_a_plan_fits() -> None:
 
 def test_hardware_that_makes_a_plan_win_is_searched() -> None:
     plan, only = "dp16 +bf16", ("dp",)
-    found = package.why("vgg16", "16xh100", plan, 256, only=only)
+    found = package.why("resnet50", "16xh100", plan, 256, only=only)
     assert [(win.what, win.times) for win in found.hardware] == [("memory bandwidth", 2.0)]
-    question = asked("vgg16", "16xh100", 256, precision="bf16", only=only)[0]
+    question = asked("resnet50", "16xh100", 256, precision="bf16", only=only)[0]
     knob = next(one for one in hardware(question.cluster) if one.name == "memory bandwidth")
     for times, wins in ((1.5, False), (2.0, True)):
         changed = knob.changed(question, times)

@@ -345,7 +345,7 @@ def test_what_does_not_fit_says_when_and_what_would(foretell: Any) -> None:
     assert "does not fit" in ran.out
     assert "peak memory, worst rank" in ran.out
     assert "what would fit" in ran.out
-    assert "pass of micro-batch" in ran.out
+    assert "peak during the " in ran.out
     assert max(map(len, (ran.out + ran.err).splitlines())) <= 80 + len(LARGE)
 
 

@@ -536,7 +536,7 @@ def test_the_page_has_the_tables_of_the_code() -> None:
 
 def test_the_examples_of_the_page_are_canonical_and_use_every_member() -> None:
     texts = examples()
-    assert len(texts) == len(set(texts)) == 28
+    assert len(texts) == len(set(texts)) == 29
     plans = [parse(text) for text in texts]
     assert [str(plan) for plan in plans] == texts
     assert {axis.word for plan in plans for axis in plan.axes} == set(strategies())

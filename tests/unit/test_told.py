@@ -104,7 +104,7 @@ def test_what_is_said_of_published_runs_is_so() -> None:
 
 @functools.cache
 def several() -> SearchResult:
-    return package.plan("gpt2", "4xh100", 16, only="dp,cp,tp", top=6)
+    return package.plan("gpt2", "4xh100", 64, only="dp,cp,tp", top=6)
 
 
 def mesh(plan: str) -> tuple[tuple[str, int], ...]:
@@ -174,6 +174,7 @@ def test_the_plainer_plan_has_fewest_words_then_fewest_options_then_is_fastest()
 
 def test_a_search_tells_the_plainer_plan(foretell: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = ("plan", "gpt2", "--on", "4xh100", "--batch", "8", "--only", "dp", "--without", "microbatches")
+    asked = (*asked, "--trainer", "megatron-core")
     monkeypatch.setattr("foretell.oracle.layouts.NEAR", 9.0)  # everything is as fast
     answer = json.loads(foretell(*asked, "--json").out)
     assert answer["plainer"]["plan"] == "dp4 +bf16" != answer["best"]["plan"]
