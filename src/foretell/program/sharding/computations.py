@@ -35,6 +35,7 @@ def _shared(like: Graph, held: Hashable) -> Computations:
     return Computations({}, {})
 
 
+@forgettable
 @functools.lru_cache(maxsize=64)
 def _by_sizes_alone(like: Graph, conventions: Conventions) -> bool:
     """Whether local sizes decide what operators compute: copies in another width are as large as tensors lie."""
