@@ -1,5 +1,5 @@
 #!/bin/bash
-# A lease of nine minutes: first.sh FOLDER. Each part has its own limit, and goes on where another failed. What it makes
+# Nine minutes on a GPU: first.sh FOLDER. Each part has its own limit, and goes on where another failed. What it makes
 # lies in FOLDER/first.tar.gz: a calibration, steps of Hugging Face's models, commands of rehearse as typed, ranks of gloo.
 # TINY=1 tries it without a GPU.
 cd "$(dirname "$0")/../.." || exit 1

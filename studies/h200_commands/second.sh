@@ -1,5 +1,5 @@
 #!/bin/bash
-# A lease of four minutes: second.sh FOLDER. Published runs of FSDP as rehearsals, and training scripts as they are.
+# Four minutes on a GPU: second.sh FOLDER. Published runs of FSDP as rehearsals, and training scripts as they are.
 # CARRIED: torchtitan 0.2.2 (titan), megatron-core 0.16.1 (megatron), tyro and torchdata (scripts), all unpacked.
 cd "$(dirname "$0")/../.." || exit 1
 out=$1

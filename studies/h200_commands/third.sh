@@ -1,5 +1,5 @@
 #!/bin/bash
-# What two leases left: third.sh FOLDER. The probe under power with products of all sizes, and models in the same minutes;
+# What the first two left: third.sh FOLDER. The probe under power with products of all sizes, and models in the same minutes;
 # gloo; two scripts, two published runs, a pipeline. SKIP names parts to leave out.
 cd "$(dirname "$0")/../.." || exit 1
 out=$1
