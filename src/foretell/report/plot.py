@@ -30,11 +30,16 @@ def or_zero(show: Shown) -> Shown:
 
 
 def by_factors(
-    name: str, values: Iterable[float], show: Shown, room: float = 0.06, at: Sequence[float] = ()
+    name: str,
+    values: Iterable[float],
+    show: Shown,
+    room: float = 0.06,
+    at: Sequence[float] = (),
+    unit: float = 1.0,
 ) -> PlotAxis:
     """A logarithmic axis that has room for these values."""
     own = list(values)
-    return PlotAxis(name, *svg.padded(min(own), max(own), room), show, logarithmic=True, at=at)
+    return PlotAxis(name, *svg.padded(min(own), max(own), room), show, logarithmic=True, unit=unit, at=at)
 
 
 class Plot:

@@ -177,7 +177,7 @@ class Scale:
     def ticks(self, count: int = 5) -> list[float]:
         """Round values between the ends."""
         if self.logarithmic and self.high > FEW * self.low:
-            return list(_powers(self.low, self.high))
+            return [tick * self.unit for tick in _powers(self.low / self.unit, self.high / self.unit)]
         low, high = self.low / self.unit, self.high / self.unit
         span = (high - low) / max(1, count)
         if span <= 0:

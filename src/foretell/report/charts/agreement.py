@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from foretell.report import svg
 from foretell.report.plot import Field, by_factors
-from foretell.report.svg import COLOURS, Chart, Shown
+from foretell.report.svg import COLOURS, Chart, Shown, byte_unit
+from foretell.units import show_bytes
 
 HEIGHT = 420
 FEW = 120
@@ -38,7 +39,8 @@ def draw(runs: Sequence[Met], what: str, show: Shown, file: str = "agreement") -
     """Measured across, predicted up, both by factors."""
     groups = list(dict.fromkeys(one.group for one in runs))
     every = [value for one in runs for value in (one.measured, one.predicted)]
-    across, up = (by_factors(f"{what}, {how}", every, show, 0.04) for how in ("measured", "predicted"))
+    unit = byte_unit(max(every)) if show is show_bytes else 1.0
+    across, up = (by_factors(f"{what}, {how}", every, show, 0.04, unit=unit) for how in ("measured", "predicted"))
     plot = Field(HEIGHT, across, up)
     _diagonals(plot)
     for one in runs:
