@@ -122,7 +122,7 @@ def memory_constants(
         gathered=(alive.gather if shares else _update_copies(setting)) + _wide_gradients(setting, axes, data),
         workspace=look_up(alive.workspace, *architecture(cluster.device.architecture).words) * MIB
         + _dummies(setting, axes),
-        streams=_held_back(setting, some),
+        streams=held_back(setting, some, setting.plan.axis(Pipeline)),
         limit=(usable_bytes(setting.trainer, cluster) - context) / alive.reserved,
         reserved=alive.reserved,
         context=context,
@@ -265,11 +265,10 @@ def _stored_in_shares(setting: Setting) -> bool:
     return storage(setting.plan).states
 
 
-def _held_back(setting: Setting, samples: Quantity) -> Quantity:
+def held_back(setting: Setting, samples: Quantity, pipeline: Pipeline | None) -> Quantity:
     """Buffers of tensor-parallel communication that streams have not given back (a trainer's constant), and those that
     gradients from the next stage come into."""
     tensor = setting.plan.axis(Tensor)
-    pipeline = setting.plan.axis(Pipeline)
     held = _arrivals(setting, pipeline) if pipeline is not None and pipeline.ranks > 1 else 0.0
     if tensor is None or tensor.ranks == 1:
         return held

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy
 
 from foretell.cost.host import overlap_share
-from foretell.cost.memory import MemoryConstants, memory_constants
+from foretell.cost.memory import MemoryConstants, held_back, memory_constants
 from foretell.cost.prices import Prices
 from foretell.oracle.local_programs import Executed, LocalQuestion, PolicySet, Programs, RoughPrograms
 from foretell.oracle.lower_bounds import ROUNDING, least_waits
@@ -258,11 +258,22 @@ class MeshRows:
 
     def _constants(self, variants: PipelineVariants, wanted: Sequence[int]) -> MemoryConstants:
         """What a trainer adds to memory with each set of policies."""
-        each: Any = self.constants.streams  # the only figure that goes with the samples
         return self.constants._replace(
-            streams=each if isinstance(each, int | float) else each[variants.count],
+            streams=self._streams(variants),
             gathered=numpy.array([[self._gathered(self.chosen[which])] for which in wanted]),
         )
+
+    def _streams(self, variants: PipelineVariants) -> Any:
+        """The only figure that goes with the samples, and with how many pieces of the model a rank has."""
+        pipelines, setting = self.space.pipelines(self.ranks), self.parts.setting(self.plan)
+        own = [pipelines[place] for place in variants.place.tolist()]
+        held: dict[int, Any] = {one.chunks: held_back(setting, self._samples(), one) for one in own}
+        each = [numpy.broadcast_to(held[one.chunks], len(self.counts)) for one in own]
+        return numpy.array([row[at] for row, at in zip(each, variants.count.tolist(), strict=True)])
+
+    def _samples(self) -> Any:
+        """Of a micro-batch on the ranks that share it, for each count of micro-batches."""
+        return numpy.array([self.space.job.batch // count for count in self.counts])
 
     @functools.cached_property
     def constants(self) -> MemoryConstants:
@@ -277,8 +288,7 @@ class MeshRows:
         return self.gathered[offloads]
 
     def _constants_with(self, plan: Plan) -> MemoryConstants:
-        samples = numpy.array([self.space.job.batch // count for count in self.counts])
-        return memory_constants(self.parts.setting(plan), self.mesh, self.space.cluster, samples)
+        return memory_constants(self.parts.setting(plan), self.mesh, self.space.cluster, self._samples())
 
     # the pipelines
 
