@@ -46,7 +46,15 @@ ELSEWHERE = {
 
 REFUSED = {
     *("precision fp8", "precision mxfp8", "precision nvfp4", "execution graphed", "execution captured"),
-    *("precision fp8:block", "dp allgather", "dp deepep", "dp hybridep", "loss chunks", "a2a_overlap a2a-overlap"),
+    *(
+        "precision fp8:block",
+        "dp allgather",
+        "dp deepep",
+        "dp hybridep",
+        "dp shares",
+        "loss chunks",
+        "a2a_overlap a2a-overlap",
+    ),
     *("base nf4-dq", "base fp4", "base gptq4", "base awq4", "base int8", "base fp8-weights"),
     *("prompt tokens", "prompt prefix", "train vision", "train projector", "train language"),
     *(

@@ -301,10 +301,12 @@ def test_the_page_names_all_that_runs() -> None:
         "precision": "`+bf16`",
         "batchnorm": "`+syncbn`",
         "bucket": "`+bucket:",
+        "partitioned": "`+partitioned`",
         "compress": "`+compress:",
     }
     words |= {"overlap": "`+no-overlap`", "execution": "`+compiled`", "lora": "`+lora16`", "recompute": "`+recompute:"}
     words |= {"offload": "`+offload:", "base": "`+nf4`", "adapt": "`+adapt:"}
     words |= {"wide_adapters": "`+fp32-adapters`", "variant": "`+dora`", "imbalance": "`+imbalance1.5`"}
+    words |= {"train": "`+train:", "prompt": "`+prompt20`"}
     for name in APPLIERS:
         assert words.get(name, f"`{name}") in table, name

@@ -107,7 +107,7 @@ class Posterior:
             if largest < CONVERGED:
                 break
             pace = pace if largest < PACE * last else PACE
-            logs, last = logs + pace * change, largest
+            logs, last = numpy.clip(logs + pace * change, -20.0, 20.0), largest  # of few runs no part runs away
 
     @property
     def surprise(self) -> float:
