@@ -266,7 +266,8 @@ class MeshRows:
     def _streams(self, variants: PipelineVariants) -> Any:
         """The only figure that goes with the samples, and with how many pieces of the model a rank has."""
         pipelines, setting = self.space.pipelines(self.ranks), self.parts.setting(self.plan)
-        own = [pipelines[place] for place in variants.place.tolist()]
+        places: list[int] = variants.place.tolist()
+        own = [pipelines[place] for place in places]
         held: dict[int, Any] = {one.chunks: held_back(setting, self._samples(), one) for one in own}
         each = [numpy.broadcast_to(held[one.chunks], len(self.counts)) for one in own]
         return numpy.array([row[at] for row, at in zip(each, variants.count.tolist(), strict=True)])
