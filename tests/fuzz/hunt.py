@@ -30,7 +30,7 @@ from foretell.errors import ForetellError
 from fuzz import readers
 from fuzz.reader import Reader, UnreadableAnswer
 
-SECONDS: Final = 20.0
+SECONDS: Final = 120.0
 """Of the processor, for one input."""
 
 MEMORY: Final = 3 << 30
